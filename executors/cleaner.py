@@ -17,8 +17,8 @@ from functools import partial
 
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
+from executors.relocation.directory_commits import reason_to_keep_files
 from executors.relocation.sweep import partitions_awaiting_sweep
-from executors.relocation.unrecorded_commits import unrecorded_commit
 from lake.capabilities import Fenced, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
 from lake.errors import Conflict, LeaseLost, TableGone, one_line
 from lake.model import TableRef, partition_label
@@ -218,15 +218,15 @@ class _TableCleaning:
         """
         partitions = {waiting[index].version.partition for index in again}
         held = partitions if self._dry_run else self._locks.lock(partitions)
-        settled = held - self._awaiting_sweep(held).keys()
-        these = [index for index in again if waiting[index].version.partition in settled]
-        still = self._format.obsolete_deletions(self._table, [waiting[index].version for index in these])
+        swept_partitions = held - self._awaiting_sweep(held).keys()
+        indexes = [index for index in again if waiting[index].version.partition in swept_partitions]
+        reasons = self._format.obsolete_deletions(self._table, [waiting[index].version for index in indexes])
         if not self._dry_run:
             try:
                 self._locks.renew(held)
             except LeaseLost:
                 return {}
-        return {these[index]: reason for index, reason in still.items()}
+        return {indexes[index]: reason for index, reason in reasons.items()}
 
     def _record_kept(self, due: SupersededRecord, reason: str | None) -> None:
         if reason is not None:
@@ -297,7 +297,7 @@ class _TableCleaning:
             raise Conflict(_sweep_first_message(beside[min(beside)]))
         if self._relocations is not None:
             directories = _directories_of(batch)
-            reason = unrecorded_commit(self._table, directories, format=self._format, store=self._relocations)
+            reason = reason_to_keep_files(self._table, directories, format=self._format, store=self._relocations)
             if reason is not None:
                 raise Conflict(reason)
         rows = [d.row_id for d in batch]

@@ -145,8 +145,8 @@ class RunFailure:
             self._store.cancel(self._claim, text, actor=self._claim.executor)
             return RunResult.CANCELLED
         if isinstance(error, (Rejected, Integrity)):
-            lost = error.partitions if isinstance(error, CommitLost) else ()
-            self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=lost)
+            partitions = error.partitions if isinstance(error, Integrity) else ()
+            self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=partitions)
             return RunResult.FAILED
         spoiled = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt
         counts = not spoiled and not isinstance(error, (EarlierAttemptPending, TableHalted))

@@ -58,7 +58,7 @@ class Observers(Observer):
         self._observers = observers
         self._failed: set[Observer] = set()
 
-    def _each(self, call: Callable[[Observer], None]) -> None:
+    def _notify_each(self, call: Callable[[Observer], None]) -> None:
         for observer in self._observers:
             try:
                 call(observer)
@@ -68,28 +68,28 @@ class Observers(Observer):
                     log.warning("%s: %s; plans continue", type(observer).__name__, one_line(error), exc_info=error)
 
     def run_started(self, claim: Claim) -> None:
-        self._each(lambda observer: observer.run_started(claim))
+        self._notify_each(lambda observer: observer.run_started(claim))
 
     def run_ended(self, claim: Claim, outcome: RunOutcome) -> None:
-        self._each(lambda observer: observer.run_ended(claim, outcome))
+        self._notify_each(lambda observer: observer.run_ended(claim, outcome))
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
-        self._each(lambda observer: observer.step_finished(claim, step, seconds))
+        self._notify_each(lambda observer: observer.step_finished(claim, step, seconds))
 
     def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
-        self._each(lambda observer: observer.step_failed(claim, step, seconds, error))
+        self._notify_each(lambda observer: observer.step_failed(claim, step, seconds, error))
 
     def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
-        self._each(lambda observer: observer.plan_finished(claim, outcome))
+        self._notify_each(lambda observer: observer.plan_finished(claim, outcome))
 
     def lease_expired(self, claim: Claim) -> None:
-        self._each(lambda observer: observer.lease_expired(claim))
+        self._notify_each(lambda observer: observer.lease_expired(claim))
 
     def files_deleted(self, table: TableRef, files: int, bytes_: int) -> None:
-        self._each(lambda observer: observer.files_deleted(table, files, bytes_))
+        self._notify_each(lambda observer: observer.files_deleted(table, files, bytes_))
 
     def clean_failed(self, table: TableRef, reason: str) -> None:
-        self._each(lambda observer: observer.clean_failed(table, reason))
+        self._notify_each(lambda observer: observer.clean_failed(table, reason))
 
     def clean_succeeded(self) -> None:
-        self._each(lambda observer: observer.clean_succeeded())
+        self._notify_each(lambda observer: observer.clean_succeeded())

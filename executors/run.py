@@ -45,6 +45,7 @@ from lake.errors import (
     one_line,
 )
 from lake.failpoints import failpoint
+from lake.model import partition_label
 from lake.plan import Claim, Commit, Plan, RewriteProgress, SkippedGroup, StagedWork, Step, sum_if_known
 from lake.ports import Rewrite, TableFormat, TableWriter
 from lake.relocation.capabilities import RelocatesPartitions
@@ -319,7 +320,7 @@ class _PlanRun:
                 if self._commit_status.commit is None:
                     raise
                 if isinstance(error, Integrity):
-                    self._halt_table(one_line(error))
+                    self._halt(error)
             except Exception as error:  # CommitUnknown, or a bug: either way the result is not known yet
                 log.warning("plan %s: its commit may have been made: %s", self._plan_id, one_line(error))
                 self._commit_status.commit = self._commit_status.find_commit_after(error, until_found=True)
@@ -358,14 +359,16 @@ class _PlanRun:
         except Exception as error:
             log.warning("plan %s: late files are left to the sweep: %s", self._plan_id, one_line(error))
 
-    def _halt_table(self, reason: str) -> None:
-        """Halt the table after a commit that was made but can't be trusted."""
+    def _halt(self, error: Integrity) -> None:
+        """Halt the table, or the partitions that the error names, after a commit that can't be trusted."""
+        reason = one_line(error)
 
         def halt() -> None:
-            self._store.halt_table_of_plan(self._plan_id, reason)
+            self._store.halt_table_of_plan(self._plan_id, reason, error.partitions)
 
-        log.error("plan %s: table %s is halted: %s", self._plan_id, self._table.name, reason)
-        retry_store_call(self._plan_id, "followed by a halt of its table", halt, delays=self._context.retry_delays)
+        what = ", ".join(map(partition_label, error.partitions)) or "the table"
+        log.error("plan %s of %s: %s is halted: %s", self._plan_id, self._table.name, what, reason)
+        retry_store_call(self._plan_id, "followed by a halt", halt, delays=self._context.retry_delays)
 
     def _record_commit(self) -> RunOutcome:
         commit = self._commit_status.commit

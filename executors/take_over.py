@@ -28,11 +28,11 @@ def take_over_one(executor: str, context: RunContext) -> RunOutcome | None:
         try:
             format_ = context.formats(claim.plan.table.format)
         except Rejected as error:
-            return unserved_outcome(claim, error)
+            return leave_to_other_executor(claim, error)
         return end_taken_over_plan(claim, context, format=format_)
 
 
-def unserved_outcome(claim: Claim, error: Rejected) -> RunOutcome:
-    """Leave a plan inflight for another executor: this one has no adapter for the table, and a commit may exist."""
+def leave_to_other_executor(claim: Claim, error: Rejected) -> RunOutcome:
+    """Leave a plan inflight, since this executor has no adapter for its table and the commit may exist."""
     log.error("plan %s of %s stays inflight: %s", claim.plan.plan_id, claim.plan.table.name, one_line(error))
     return RunOutcome(result=RunResult.INFLIGHT, reason=type(error).__name__, error=one_line(error))

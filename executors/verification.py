@@ -10,32 +10,24 @@ or given another type. If a format can read the rows of slices with logs in the 
 compared value by value. This takes less time than two fingerprints and misses no difference.
 """
 
-import itertools
 import logging
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.types as pat
-from pyarrow import fs
 
-from executors.datafiles import FileFooter, OpenDataFile, collect_statistics, open_data_file
-from executors.datafiles.orc import OrcFile
-from executors.datafiles.orc_tail import OrcTail
-from executors.datafiles.parquet import schema_statistics
+from executors.datafiles import collect_statistics
 from executors.datafiles.statistics import FileStatistics, LeafStatistics, LeafType, render_bound
 from executors.rowhash import Fingerprint
-from lake.capabilities import ReadsInOrder, ReadsMerged
-from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, first_line
-from lake.model import FileSlice
-from lake.plan import OutputFile, Plan, SkippedGroup, VerificationLevel
+from executors.verified_files import FileReader, Footers, PartitionRewrite, partition_rewrites
+from lake.capabilities import ReadsMerged
+from lake.errors import Integrity, LakefoldError, Rejected, Transient
+from lake.plan import OutputFile, Plan, VerificationLevel
 from lake.ports import Rewrite, TableWriter
-from lake.storage.filesystems import filesystem_of_file
 from lake.storage.locations import is_local
 from lake.units import format_bytes
 
@@ -43,32 +35,6 @@ log = logging.getLogger(__name__)
 
 #: footers read at once from remote storage, since such a read is mostly waiting
 _REMOTE_READS = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _PartitionRewrite:
-    """One partition of a rewrite: the slices of its live groups, each with its group's index, and the new files."""
-
-    name: str
-    slices: Sequence[tuple[int, FileSlice]]
-    outputs: Sequence[OutputFile]
-
-    @property
-    def has_logs(self) -> bool:
-        return any(item.log_files for _, item in self.slices)
-
-    def sources(self) -> tuple[list["_Source"], list["_Source"]]:
-        """Return the old files and the new files."""
-        read: list[_Source] = [(_InputFile(group), item.path) for group, item in self.slices if item.path]
-        return read, [(_OutputFile(self), output.path) for output in self.outputs]
-
-    def without_payloads(self) -> "_PartitionRewrite":
-        """Return the partition without the format's own data about its new files."""
-        return replace(self, outputs=[replace(output, payload=None) for output in self.outputs])
-
-    def difference(self, subject: str, expected: object, found: object) -> Integrity:
-        """Return the error for one difference, as one line."""
-        return Integrity(f"partition {self.name!r}, {subject}: expected {expected}, found {found}")
 
 
 def verify_rewrite(
@@ -92,12 +58,12 @@ def verify_rewrite(
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
     _verify_splits(plan, rewrite.outputs)
-    parts = list(_partition_rewrites(rewrite))
+    parts = list(partition_rewrites(rewrite))
     if run is not None and plan.options.verification is VerificationLevel.FOOTER:
         equal = _footers_equal(parts, plan.table.location, volatile, check, run)
         parts = [part for part in parts if part.name not in equal]
     with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "verification") as pool:
-        files = _FileReader(plan.table.location, pool, volatile, check)
+        files = FileReader(plan.table.location, pool, volatile, check)
         for part in parts:
             check()
             read, written = part.sources()
@@ -157,8 +123,8 @@ class RunMany(Protocol):
 
     def __call__(
         self,
-        function: Callable[["_Compared"], bool],
-        items: Sequence["_Compared"],
+        function: Callable[["_FooterComparison"], bool],
+        items: Sequence["_FooterComparison"],
         *,
         files: int,
         check: Callable[[], None],
@@ -170,41 +136,46 @@ class RunMany(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Compared:
-    """A partition whose footers one call compares, and what the call needs to read them."""
+class _FooterComparison:
+    """The comparison of the footers of one partition, with everything that another process needs for it.
+
+    ``location`` is the table's location; columns in ``volatile`` are not compared.
+    """
 
     location: str
     volatile: Collection[str]
-    partition: "_PartitionRewrite"
+    partition: "PartitionRewrite"
 
 
 def _footers_equal(
-    parts: Sequence["_PartitionRewrite"],
+    parts: Sequence["PartitionRewrite"],
     location: str,
     volatile: Collection[str],
     check: Callable[[], None],
     run: RunMany,
 ) -> frozenset[str]:
     """Return the partitions whose footers show that the new files have the rows of the old files."""
-    compared = [_Compared(location, volatile, part.without_payloads()) for part in parts if not part.has_logs]
-    files = sum(len(one.partition.slices) + len(one.partition.outputs) for one in compared)
+    comparisons = [
+        _FooterComparison(location, volatile, part.without_payloads()) for part in parts if not part.has_logs
+    ]
+    files = sum(len(one.partition.slices) + len(one.partition.outputs) for one in comparisons)
     try:
-        equal = run(_has_equal_footers, compared, files=files, check=check)
+        equal = run(_has_equal_footers, comparisons, files=files, check=check)
     except (Transient, Rejected) as error:
         log.warning("footers can't be compared in other processes, so this process compares them: %s", error)
         return frozenset()
-    return frozenset(one.partition.name for one, is_equal in zip(compared, equal, strict=True) if is_equal)
+    return frozenset(one.partition.name for one, is_equal in zip(comparisons, equal, strict=True) if is_equal)
 
 
-def _has_equal_footers(compared: _Compared) -> bool:
+def _has_equal_footers(comparison: _FooterComparison) -> bool:
     """True if the footers show that the new files have the rows of the old files; False also after an error."""
-    part, volatile = compared.partition, compared.volatile
+    part, volatile = comparison.partition, comparison.volatile
     read, written = part.sources()
     try:
         with ExitStack() as opened:
             # Reading the footer of a local file takes less time than handing it to a thread.
-            pool = None if is_local(compared.location) else opened.enter_context(ThreadPoolExecutor(_REMOTE_READS))
-            files = _FileReader(compared.location, pool, volatile, lambda: None)
+            pool = None if is_local(comparison.location) else opened.enter_context(ThreadPoolExecutor(_REMOTE_READS))
+            files = FileReader(comparison.location, pool, volatile, lambda: None)
             if files.has_orc(read[:1] or written[:1]):
                 # Copied stripes are compared by their bytes, which is a stronger and faster comparison.
                 return False
@@ -219,282 +190,11 @@ def _has_equal_footers(compared: _Compared) -> bool:
     return True
 
 
-def _partition_rewrites(rewrite: Rewrite) -> Iterator[_PartitionRewrite]:
-    slices: dict[str, list[tuple[int, FileSlice]]] = defaultdict(list)
-    for index in rewrite.prepared.live_groups:
-        group = rewrite.prepared.plan.groups[index]
-        slices[group.partition] += [(index, item) for item in group.slices]
-    outputs: dict[str, list[OutputFile]] = defaultdict(list)
-    for output in rewrite.outputs:
-        outputs[output.partition].append(output)
-    for name in sorted(slices.keys() | outputs.keys()):
-        yield _PartitionRewrite(name, slices.get(name, ()), outputs.get(name, ()))
-
-
-# An unreadable input and an unreadable output have different consequences.
-
-
-@dataclass(frozen=True, slots=True)
-class _InputFile:
-    group: int
-
-    def unreadable(self, path: str, error: Exception) -> LakefoldError:
-        left_out = SkippedGroup(
-            group=self.group, reason=f"{path} can't be read: {first_line(error)}", quarantine=(path,)
-        )
-        return Conflict(left_out.reason, (left_out,))
-
-    def missing(self, path: str) -> LakefoldError:
-        return Conflict(f"{path} was deleted while the plan ran")
-
-
-@dataclass(frozen=True, slots=True)
-class _OutputFile:
-    part: _PartitionRewrite
-
-    def unreadable(self, path: str, error: Exception) -> LakefoldError:
-        return self.part.difference(f"file {path}", "a readable file", first_line(error))
-
-    def missing(self, path: str) -> LakefoldError:
-        return Transient(f"the new file {path} is gone before its commit")
-
-
-_Source = tuple[_InputFile | _OutputFile, str]
-_Footers = Sequence[tuple[_Source, FileFooter]]
-
-
-class _FileReader:
-    """Reads the data files of one table: footers, and fingerprints with bounded memory."""
-
-    def __init__(
-        self, location: str, pool: ThreadPoolExecutor | None, volatile: Collection[str], check: Callable[[], None]
-    ) -> None:
-        """Without a ``pool``, files are read one after the other."""
-        self._location, self._volatile, self._check = location, volatile, check
-        self._pool, self._map = pool, map if pool is None else pool.map
-        #: columns to be read as another type, since a widening changes how values are hashed
-        self.casts: Mapping[str, pa.DataType] = {}
-
-    def read_footers(self, sources: Sequence[_Source]) -> _Footers:
-        """Return the footers of some files, by file."""
-
-        def read(source: _Source) -> FileFooter:
-            with self._open(source) as file:
-                return file.read_footer(self._volatile, self._check)
-
-        return list(zip(sources, self._map(read, sources), strict=True))
-
-    def has_orc(self, sources: Sequence[_Source]) -> bool:
-        """True if one of the files is an ORC file."""
-        for source in sources:
-            with self._open(source) as file:
-                if isinstance(file, OrcFile):
-                    return True
-        return False
-
-    def has_copied_stripes(
-        self, partition: _PartitionRewrite, read: Sequence[_Source], written: Sequence[_Source]
-    ) -> bool:
-        """True if the new files consist of exactly the stripes of the old files, byte by byte, in any order.
-
-        Raises Integrity if a new file has another number of rows than reported.
-        """
-        tails = []
-        for source in (*read, *written):
-            with self._open(source) as file:
-                if not isinstance(file, OrcFile):
-                    return False
-                tails.append(file.tail)
-        old, new = tails[: len(read)], tails[len(read) :]
-        if not all(one.is_encoded_like(other) for one, other in itertools.pairwise(tails)):
-            return False
-        if _stripe_sizes(old) != _stripe_sizes(new):
-            return False
-        if self._stripe_hashes(read) != self._stripe_hashes(written):
-            return False
-        for output, tail in zip(partition.outputs, new, strict=True):
-            if output.rows != tail.rows:
-                raise partition.difference(f"rows reported for {output.path}", tail.rows, output.rows)
-        return True
-
-    def _stripe_hashes(self, sources: Sequence[_Source]) -> Counter[bytes]:
-        """Return the hashes of all stripes of some ORC files."""
-
-        def read(source: _Source) -> list[bytes]:
-            with self._open(source) as file:
-                return list(cast(OrcFile, file).stripe_hashes(self._check))
-
-        return Counter(one for found in self._map(read, sources) for one in found)
-
-    def fingerprint(self, footers: _Footers) -> Fingerprint:
-        """Return the fingerprint of some files together."""
-        total = Fingerprint()
-        for one in self._map(self._fingerprint_file, [source for source, _ in footers]):
-            total.merge(one)
-        return total
-
-    def fingerprint_merged(
-        self, writer: TableWriter, rewrite: Rewrite, partition: _PartitionRewrite, *, evolved: bool
-    ) -> tuple[Fingerprint, FileStatistics]:
-        """Return the fingerprint of a part's slices as the format's reader merges them, and the reader's columns."""
-        if not isinstance(writer, ReadsMerged):
-            table = rewrite.prepared.plan.table
-            raise Rejected(f"table {table.name}: format {table.format} can't verify a rewrite of slices with logs")
-        total, columns = Fingerprint(), FileStatistics()
-        schema: pa.Schema | None = None
-        for batch in writer.read_inputs(rewrite.prepared, partition.name, evolved=evolved):
-            if schema is None or not batch.schema.equals(schema):
-                schema = batch.schema
-                columns.merge(schema_statistics(schema, self._volatile))
-            self._add(total, batch)
-        return total, columns
-
-    def has_rows_in_order(
-        self, writer: TableWriter, rewrite: Rewrite, partition: _PartitionRewrite, written: Sequence[_Source]
-    ) -> bool:
-        """True if the new files have exactly the rows of the partition's slices with logs, in their order.
-
-        False does not mean that rows differ: the order may, or the way in which equal values are stored.
-        """
-        if not (partition.has_logs and isinstance(writer, ReadsInOrder) and isinstance(writer, ReadsMerged)):
-            return False
-        merged = writer.read_inputs(rewrite.prepared, partition.name)
-        with ExitStack() as opened:
-            before = opened.enter_context(closing(_read_ahead(self._pool, self._without_volatile(merged))))
-            after = opened.enter_context(closing(_read_ahead(self._pool, self._read_rows(written))))
-            return _equal_in_order(before, after, self._check)
-
-    def _without_volatile(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-        for batch in batches:
-            yield batch.drop_columns([name for name in batch.schema.names if name in self._volatile])
-
-    def _read_rows(self, sources: Sequence[_Source]) -> Generator[pa.RecordBatch, None, None]:
-        for source in sources:
-            with self._open(source) as file:
-                yield from file.read_batches(self._volatile)
-
-    def _fingerprint_file(self, source: _Source) -> Fingerprint:
-        total = Fingerprint()
-        with self._open(source) as file:
-            for batch in file.read_batches(self._volatile):
-                self._add(total, batch)
-        return total
-
-    def _add(self, total: Fingerprint, batch: pa.RecordBatch) -> None:
-        self._check()
-        for index, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
-            wanted = self.casts.get(name, kind)
-            if wanted != kind:
-                batch = batch.set_column(index, name, batch.column(index).cast(wanted))
-        total.add(batch, self._volatile)
-
-    def _open(self, source: _Source) -> "_OpenedFile":
-        return _OpenedFile(*filesystem_of_file(self._location, source[1]), source)
-
-
-def _read_ahead(
-    pool: ThreadPoolExecutor | None, batches: Generator[pa.RecordBatch, None, None]
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield ``batches``, of which ``pool`` reads the next one meanwhile."""
-    if pool is None:
-        yield from batches
-        return
-    pending: Future[pa.RecordBatch | None] = pool.submit(next, batches, None)
-    try:
-        while (batch := pending.result()) is not None:
-            pending = pool.submit(next, batches, None)
-            yield batch
-    finally:
-        # A generator can't be closed while it runs.
-        wait([pending])
-        batches.close()
-
-
-def _equal_in_order(
-    expected: Iterator[pa.RecordBatch], found: Iterator[pa.RecordBatch], check: Callable[[], None]
-) -> bool:
-    """True if both have the same rows in the same order, whatever the sizes of their batches."""
-    left: pa.RecordBatch | None = None
-    right: pa.RecordBatch | None = None
-    while True:
-        check()
-        left = left if left is not None and left.num_rows else next((one for one in expected if one.num_rows), None)
-        right = right if right is not None and right.num_rows else next((one for one in found if one.num_rows), None)
-        if left is None or right is None:
-            return left is None and right is None
-        rows = min(left.num_rows, right.num_rows)
-        if not _equal_rows(left.slice(0, rows), right.slice(0, rows)):
-            return False
-        left, right = left.slice(rows), right.slice(rows)
-
-
-def _equal_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
-    names = sorted(left.schema.names)
-    if names != sorted(right.schema.names) or len(set(names)) < len(names):
-        return False
-    return all(_equal_columns(left.column(name), right.column(name)) for name in names)
-
-
-def _equal_columns(left: pa.Array, right: pa.Array) -> bool:
-    left, right = (one.dictionary_decode() if pat.is_dictionary(one.type) else one for one in (left, right))
-    for kind, is_kind in ((pa.large_string(), _STRINGS), (pa.large_binary(), _BINARIES)):
-        if left.type != right.type and left.type in is_kind and right.type in is_kind:
-            left, right = left.cast(kind), right.cast(kind)
-    if left.type != right.type:
-        return False
-    if pat.is_floating(left.type):
-        # Bit by bit, since NaN does not equal itself.
-        bits = _INTEGERS[left.type.bit_width]
-        left, right = left.view(bits), right.view(bits)
-    return bool(left.equals(right))
-
-
-_STRINGS = (pa.string(), pa.large_string())
-_BINARIES = (pa.binary(), pa.large_binary())
-_INTEGERS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-
-
-class _OpenedFile:
-    """A data file within a ``with`` block that turns its errors into outcomes."""
-
-    def __init__(self, filesystem: fs.FileSystem, full_path: str, source: _Source) -> None:
-        self._filesystem, self._full_path, self._source = filesystem, full_path, source
-        self._file: OpenDataFile | None = None
-
-    def __enter__(self) -> OpenDataFile:
-        try:
-            handle = self._filesystem.open_input_file(self._full_path)
-            self._file = open_data_file(handle, self._source[1])
-        except (OSError, pa.ArrowException) as error:
-            raise self._to_outcome(error) from error
-        return self._file
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._file is not None:
-            self._file.close()
-        if isinstance(error, (OSError, pa.ArrowException)):
-            raise self._to_outcome(error) from error
-
-    def _to_outcome(self, error: Exception) -> LakefoldError:
-        role, path = self._source
-        if isinstance(error, FileNotFoundError):
-            return role.missing(path)
-        # Arrow also reports broken pages as OSError without errno; failures of S3 look the same.
-        on_s3 = isinstance(self._filesystem, fs.S3FileSystem)
-        if isinstance(error, OSError) and (error.errno is not None or on_s3):
-            return Transient(f"{path} can't be read now: {first_line(error)}")
-        return role.unreadable(path, error)
-
-
-def _stripe_sizes(tails: Sequence[OrcTail]) -> Counter[tuple[int, int]]:
-    return Counter((stripe.bytes, stripe.rows) for tail in tails for stripe in tail.stripes)
-
-
-def _statistics(footers: _Footers, volatile: Collection[str]) -> FileStatistics:
+def _statistics(footers: Footers, volatile: Collection[str]) -> FileStatistics:
     return collect_statistics((footer for _, footer in footers), volatile)
 
 
-def _compare_counts(part: _PartitionRewrite, outputs: _Footers) -> None:
+def _compare_counts(part: PartitionRewrite, outputs: Footers) -> None:
     if not part.slices:
         raise part.difference("files", "none, as the plan has no group here", len(part.outputs))
     for output, (_, footer) in zip(part.outputs, outputs, strict=True):
@@ -503,7 +203,7 @@ def _compare_counts(part: _PartitionRewrite, outputs: _Footers) -> None:
 
 
 def _changed_columns(
-    part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics
+    part: PartitionRewrite, expected: FileStatistics, found: FileStatistics
 ) -> Mapping[str, Integrity]:
     """Return columns whose values footers can't compare, with their differences.
 
@@ -525,7 +225,7 @@ def _changed_columns(
 
 
 def _added_columns(
-    part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, level: VerificationLevel
+    part: PartitionRewrite, expected: FileStatistics, found: FileStatistics, level: VerificationLevel
 ) -> Mapping[str, Integrity]:
     """Return the columns that have values and exist only in the new files, each with the difference.
 
@@ -565,7 +265,7 @@ def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStat
 
 
 def _compare_statistics(
-    part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, changed: Collection[str]
+    part: PartitionRewrite, expected: FileStatistics, found: FileStatistics, changed: Collection[str]
 ) -> None:
     """Raise Integrity if figures differ.
 
@@ -596,7 +296,7 @@ def _compare_statistics(
                 raise part.difference(f"column {path}, {what}", render_bound(kind, old), render_bound(kind, new))
 
 
-def _compare_fingerprints(part: _PartitionRewrite, before: Fingerprint, after: Fingerprint) -> None:
+def _compare_fingerprints(part: PartitionRewrite, before: Fingerprint, after: Fingerprint) -> None:
     if before.rows != after.rows:
         raise part.difference("rows", before.rows, after.rows)
     column = before.differing_column(after)
@@ -609,7 +309,7 @@ def _compare_fingerprints(part: _PartitionRewrite, before: Fingerprint, after: F
         )
 
 
-def _widening_casts(expected: FileStatistics, found: FileStatistics, outputs: _Footers) -> Mapping[str, pa.DataType]:
+def _widening_casts(expected: FileStatistics, found: FileStatistics, outputs: Footers) -> Mapping[str, pa.DataType]:
     """Return the types of the new files' columns if integers were widened to floating point, else nothing."""
     widened = any(
         kind.family == "int" and _leaf_type(found.leaves[path]).family == "float"

@@ -13,7 +13,7 @@ from executors.context import RunContext
 from executors.outcome import RunOutcome, RunResult
 from executors.run import run_plan
 from executors.spark import drop_dead_session
-from executors.take_over import take_over_one, unserved_outcome
+from executors.take_over import leave_to_other_executor, take_over_one
 from lake.errors import Rejected, one_line
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
@@ -143,7 +143,7 @@ class Worker:
             format_ = self._context.formats(claim.plan.table.format)
         except Rejected as error:
             if claim.epoch > 1:
-                return unserved_outcome(claim, error)
+                return leave_to_other_executor(claim, error)
             self._store.fail(claim, one_line(error))
             outcome = RunOutcome(result=RunResult.FAILED, reason="Rejected", error=one_line(error))
             self._context.observer.plan_finished(claim, outcome)

@@ -5,7 +5,7 @@ The format adapter turns every error that an executor can meet into one of these
 so that the worker decides by the type, never by the message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from lake.redaction import redact
 
@@ -69,7 +69,14 @@ class EngineUnavailable(Rejected):
 
 
 class Integrity(LakefoldError):
-    """The written rows differ from the rows read, or a commit can't be trusted: failed, and halted until ``resume``."""
+    """The written rows differ from the rows read, or a commit can't be trusted.
+
+    The plan is failed unless it committed. ``partitions``, or else the table, are halted until ``resume``.
+    """
+
+    def __init__(self, text: str, *, partitions: Collection[str] = ()) -> None:
+        super().__init__(text)
+        self.partitions = tuple(partitions)
 
 
 class CommitLost(Integrity):
@@ -80,9 +87,9 @@ class CommitLost(Integrity):
     ``partitions`` are the partitions that are read from missing files. They are empty if unknown.
     """
 
-    def __init__(self, text: str, plan_id: str = "", partitions: Sequence[str] = ()) -> None:
-        super().__init__(text)
-        self.plan_id, self.partitions = plan_id, tuple(partitions)
+    def __init__(self, text: str, plan_id: str = "", partitions: Collection[str] = ()) -> None:
+        super().__init__(text, partitions=partitions)
+        self.plan_id = plan_id
 
 
 class CancelRequested(LakefoldError):

@@ -192,8 +192,11 @@ class PlanStore(Protocol):
         partitions are still swept.
         """
 
-    def halt_table_of_plan(self, plan_id: str, reason: str) -> bool:
-        """Halt the table of a plan, see ``halt_table``, even if it was renamed while the plan ran."""
+    def halt_table_of_plan(self, plan_id: str, reason: str, partitions: Collection[str] = ()) -> None:
+        """Halt the table of a plan, or only ``partitions`` of it, even if it was renamed while the plan ran.
+
+        See ``halt_table`` and ``halt_partition``.
+        """
 
     def halt_reason(self, plan_id: str) -> str | None:
         """Return why the table of a plan is halted, None if it is not; even if it was renamed while the plan ran."""

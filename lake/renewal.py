@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The renewal of a thing that this process holds for a limited time: a lease, a lock, a role, an attempt file.
+"""The renewal of a resource that this process holds for a limited time: a lease, a lock, a role, an attempt file.
 
-The store that grants the thing (a database, an object, a file system) decides who holds it, by its own clock. A
+The store that grants the resource (a database, an object, a file system) decides who holds it, by its own clock. A
 ``Renewer`` repeats the request and tracks what the answers prove. It counts from the moment *before* a request was
 sent: a slow answer proves less, and never more. It counts by a ``Stopwatch``, since the machine may be suspended.
 
 States:
 
-- **uncertain**: no granted request was sent within ``validity``; another process may hold the thing
+- **uncertain**: no granted request was sent within ``validity``; another process may hold the resource
 - **certain**: a granted request was sent less than ``validity`` ago; ``is_certain`` is True
 - **lost**: the store has refused a request; ``loss_reason`` is its answer
-- **closed**: this process releases the thing; ``loss_reason`` says so
+- **closed**: this process releases the resource; ``loss_reason`` says so
 
 Transitions:
 
-- → uncertain: construction, since it is not known here when the thing was acquired
+- → uncertain: construction, since it is not known here when the resource was acquired
 - uncertain, certain → certain: a request was granted, and its answer came within ``validity``
 - certain → uncertain: ``validity`` has passed; no code has to run for this
 - uncertain, certain → lost: a request was refused
 - each → closed: ``close``
 
-Lost and closed are final: a process that acquires the thing again uses a new ``Renewer``.
+Lost and closed are final: a process that acquires the resource again uses a new ``Renewer``.
 
 Failures:
 
@@ -35,12 +35,12 @@ Failures:
 
 Guarantees:
 
-- While the state is certain, no other process holds the thing, if each grant of the store lasts for ``validity``.
+- While the state is certain, no other process holds the resource, if each grant of the store lasts for ``validity``.
 - After ``close`` no request is sent, and no request of the thread is under way unless it hangs for longer than
   ``join_timeout``. A request with a ``join_timeout`` must therefore only extend, and never acquire.
 - ``is_certain`` and ``loss_reason`` never wait for a request, and no request is sent under a lock of the caller's.
 
-A running thread proves nothing. Before a step that needs the thing, its holder checks ``is_certain`` or sends a
+A running thread proves nothing. Before a step that needs the resource, its holder checks ``is_certain`` or sends a
 request of its own by ``renew_now``.
 """
 
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 class Renewer:
-    """Renews one thing between ``start`` and ``close`` from its own thread, and on request from its holder's thread.
+    """Renews one resource between ``start`` and ``close`` from its own thread, and on request from its holder's thread.
 
     ``renew`` sends one request. It returns None if the request was granted and the reason if it was refused; it raises
     if the outcome is unknown. Both threads call it, one at a time. Without a ``validity`` the state is never certain.
@@ -90,13 +90,13 @@ class Renewer:
 
     @property
     def is_certain(self) -> bool:
-        """True if no other process can hold the thing now."""
+        """True if no other process can hold the resource now."""
         granted = self._since_grant
         return self.loss_reason is None and granted is not None and granted.elapsed_seconds < self._validity_seconds
 
     @property
     def loss_reason(self) -> str | None:
-        """Why this process no longer holds the thing; None unless that is known."""
+        """Why this process no longer holds the resource; None unless that is known."""
         if self._refusal is not None:
             return self._refusal
         if self._closed.is_set() or os.getpid() != self._process_id:
@@ -111,7 +111,7 @@ class Renewer:
         self._thread.start()
 
     def close(self) -> None:
-        """End renewal. Does not release the thing: the caller does, afterwards."""
+        """End renewal. Does not release the resource: the caller does, afterwards."""
         self._closed.set()
         if self._thread is not None:
             self._thread.join(self._join_seconds)
@@ -126,7 +126,7 @@ class Renewer:
     def renew_now(self, renew: Callable[[], str | None] | None = None) -> str | None:
         """Send one request from this thread, or ``renew`` in its place. Returns ``loss_reason``.
 
-        Raises the error of the request: then it is unknown whether the request was granted. Once the thing is lost,
+        Raises the error of the request: then it is unknown whether the request was granted. Once the resource is lost,
         nothing is sent.
         """
         if self.loss_reason is None:

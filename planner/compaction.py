@@ -61,9 +61,9 @@ def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetim
         due |= candidates.details.oldest_log_us(rows) <= latest_us
     if policy.compact_delta_commits and candidates.details.uncompacted_commits >= policy.compact_delta_commits:
         due[:] = True
-    over = due & (logs + base > policy.max_bytes_per_plan)
-    too_large = rows[over]
-    due &= ~over
+    is_too_large = due & (logs + base > policy.max_bytes_per_plan)
+    too_large = rows[is_too_large]
+    due &= ~is_too_large
     rows, logs, base = rows[due], logs[due], base[due]
     spared = logs / np.maximum(base, 1)
     if shares is not None:

@@ -95,8 +95,8 @@ def explain_budget(selection: Selection, unlimited: Selection, sizes: Ints) -> N
     in_clusters[unlimited.work.clustering_rows] = True
     group_sizes = np.zeros(len(sizes), dtype=np.int64)
     group_sizes[clusters.rows] = np.repeat(clusters.bytes, clusters.files)
-    over = worthwhile & ~planned & (selection.reason_codes != REASON_CODES[Reason.HELD])
-    selection.decide(over, Reason.OVER_BUDGET, np.where(in_clusters, group_sizes, sizes)[over])
+    over_budget = worthwhile & ~planned & (selection.reason_codes != REASON_CODES[Reason.HELD])
+    selection.decide(over_budget, Reason.OVER_BUDGET, np.where(in_clusters, group_sizes, sizes)[over_budget])
 
 
 def _choose_groups(

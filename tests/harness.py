@@ -231,8 +231,8 @@ def iceberg_installation(
     return made
 
 
-def stop_group(process: "subprocess.Popen[bytes]", how: int = signal.SIGKILL) -> None:
-    """End a process that ``Installation.start`` began, with everything in its group."""
+def stop_group(process: "subprocess.Popen[Any]", how: int = signal.SIGKILL) -> None:
+    """End a process that leads a group, as ``Installation.start`` starts it, with its whole group."""
     try:
         os.killpg(process.pid, signal.SIGCONT)
         os.killpg(process.pid, how)

@@ -40,5 +40,5 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("/twice", None),
     ],
 )
-def test_f2_a_mount_whose_locks_other_hosts_do_not_see_is_known(path: str, found: str | None) -> None:
+def test_a_mount_whose_locks_other_hosts_do_not_see_is_known(path: str, found: str | None) -> None:
     assert mounts.mount_with_host_locks(path) == found

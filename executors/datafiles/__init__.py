@@ -82,7 +82,7 @@ def open_data_file(handle: pa.NativeFile, path: str) -> OpenDataFile:
 def collect_statistics(footers: Iterable[FileFooter], ignore: Collection[str]) -> FileStatistics:
     """Return the statistics of footers of any kinds together."""
     total = FileStatistics()
-    for _, alike in groupby(footers, type):
-        some = list(alike)
-        total.merge(some[0].combine(some, ignore))
+    for _, of_one_kind in groupby(footers, type):
+        footers_of_kind = list(of_one_kind)
+        total.merge(footers_of_kind[0].combine(footers_of_kind, ignore))
     return total

@@ -73,10 +73,10 @@ class InProcessBackend:
         rewriter: TaskRewriter,
     ) -> Iterator[GroupResult]:
         """See ``RewriteBackend``."""
-        over = threading.Event()
+        run_ended = threading.Event()
 
         def check() -> None:
-            if cancelled.is_set() or over.is_set():
+            if cancelled.is_set() or run_ended.is_set():
                 raise CancelRequested("cancelled during the rewrite")
 
         def rewritten(task: RewriteTask) -> GroupResult:
@@ -94,7 +94,7 @@ class InProcessBackend:
                 for future in as_completed([pool.submit(rewritten, task) for task in tasks]):
                     yield future.result()
             finally:
-                over.set()
+                run_ended.set()
 
     def map(self, function: Callable[[T], R], items: Sequence[T], *, files: int) -> Sequence[R]:
         """See ``RewriteBackend``."""

@@ -21,30 +21,30 @@ _UNREAD_ENCODINGS = frozenset({"BYTE_STREAM_SPLIT"})
 _MAX_DIGITS_OF_INTEGERS = 18
 
 
-def find_unsupported_column(one: ParquetInput) -> str | None:
+def find_unsupported_column(file: ParquetInput) -> str | None:
     """Return a phrase about the first column of a file that Spark can't read or would write otherwise, or None.
 
     Raises ``pa.ArrowInvalid`` for a broken footer.
     """
-    if has_foreign_int96(one.metadata):
-        return f"{one.path} has INT96 timestamps of another writer; they may have nanoseconds, which Spark would drop"
-    if _has_encrypted_columns(one):
-        return f"{one.path} has encrypted columns"
-    schema = one.metadata.schema
+    if has_foreign_int96(file.metadata):
+        return f"{file.path} has INT96 timestamps of another writer; they may have nanoseconds, which Spark would drop"
+    if _has_encrypted_columns(file):
+        return f"{file.path} has encrypted columns"
+    schema = file.metadata.schema
     columns = [schema.column(index) for index in range(len(schema))]
     for column in columns:
         if (why := _unsupported_type(column)) is not None:
-            return f"{one.path}: column {column.path} is a {why}"
+            return f"{file.path}: column {column.path} is a {why}"
     if len(units := {unit for column in columns if (unit := instant_unit(column)) is not None}) > 1:
-        return f"{one.path} has timestamps as {' and '.join(sorted(units))}, and Spark writes all in one way"
-    return next((f"{one.path}: column {why}" for why in _unsupported_chunks(one.metadata)), None)
+        return f"{file.path} has timestamps as {' and '.join(sorted(units))}, and Spark writes all in one way"
+    return next((f"{file.path}: column {why}" for why in _unsupported_chunks(file.metadata)), None)
 
 
-def _has_encrypted_columns(one: ParquetInput) -> bool:
+def _has_encrypted_columns(file: ParquetInput) -> bool:
     try:
-        return RawParquetFooter(one.footer).is_encrypted
+        return RawParquetFooter(file.footer).is_encrypted
     except ValueError as error:
-        raise pa.ArrowInvalid(f"{one.path}: {error}") from error
+        raise pa.ArrowInvalid(f"{file.path}: {error}") from error
 
 
 def instant_unit(column: pq.ColumnSchema) -> str | None:

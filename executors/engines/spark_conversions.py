@@ -76,8 +76,8 @@ def _schema(text: str) -> pa.Schema:
     return pa.schema(_arrow_field(one) for one in json.loads(text)["fields"] if _is_known_type(one["type"]))
 
 
-def _arrow_field(one: Mapping[str, Any]) -> pa.Field:
-    return pa.field(one["name"], _arrow_type(one["type"]))
+def _arrow_field(field: Mapping[str, Any]) -> pa.Field:
+    return pa.field(field["name"], _arrow_type(field["type"]))
 
 
 def _is_known_type(kind: Any) -> bool:
@@ -105,16 +105,16 @@ def _arrow_type(kind: Any) -> pa.DataType:
     raise KeyError(nested)
 
 
-def find_calendar_rebase(one: ParquetInput) -> str | None:
+def find_calendar_rebase(source: ParquetInput) -> str | None:
     """Return a date or timestamp column of a Parquet file that Spark would rebase to another calendar, or None.
 
     Hive, and Spark before 3.0 (before 3.1 for INT96), wrote days before 1582 in the Julian calendar, and instants by
     the zones of Java's old classes. Spark rebases such values on reading, and refuses them if the file does not name
     its writer. Other readers do not rebase.
     """
-    metadata = one.metadata.metadata or {}
-    schema = one.metadata.schema
-    for name, leaf in footer_statistics([one.metadata]).leaves.items():
+    metadata = source.metadata.metadata or {}
+    schema = source.metadata.schema
+    for name, leaf in footer_statistics([source.metadata]).leaves.items():
         kind = next(iter(leaf.types))
         if kind.family not in ("date", "timestamp"):
             continue
@@ -126,11 +126,11 @@ def find_calendar_rebase(one: ParquetInput) -> str | None:
         if _uses_current_calendar(metadata, is_int96=is_int96):
             continue
         limit = _GREGORIAN if kind.family == "date" else _ZONES_AGREE * _PER_SECOND[str(kind.detail[0])]
-        low = leaf.minimum if leaf.has_exact_bounds and not is_int96 else _read_minimum(one, name, is_int96=is_int96)
+        low = leaf.minimum if leaf.has_exact_bounds and not is_int96 else _read_minimum(source, name, is_int96=is_int96)
         if low is not None and low < limit:
             when = "1582-10-15" if kind.family == "date" else "1900-01-01"
             return (
-                f"column {name} of {one.path} has values before {when} by the calendar of an older writer, which it "
+                f"column {name} of {source.path} has values before {when} by the calendar of an older writer, which it "
                 "would move into today's"
             )
     return None
@@ -151,10 +151,10 @@ def _uses_current_calendar(metadata: Mapping[bytes, bytes], *, is_int96: bool) -
     return (int(version[0]), int(version[1])) >= since and legacy not in metadata
 
 
-def _read_minimum(one: ParquetInput, name: str, *, is_int96: bool) -> int | None:
+def _read_minimum(source: ParquetInput, name: str, *, is_int96: bool) -> int | None:
     """Return the smallest value of the column that contains ``name``, read from the file. None if it has no values."""
     low: int | None = None
-    with one.open("us") as file:
+    with source.open("us") as file:
         for batch in file.iter_batches(columns=[_top_level_name(name)], use_threads=False):
             for leaf in leaf_arrays(batch.column(0)):
                 is_moment = pa.types.is_timestamp(leaf.type) or pa.types.is_date(leaf.type)

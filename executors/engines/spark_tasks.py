@@ -48,6 +48,7 @@ _PACKED_FILES = (
     "executors/nested_types.py",
     "executors/rowhash.py",
     "executors/verification.py",
+    "executors/verified_files.py",
     "executors/datafiles/*.py",
     "executors/engines/*.py",
     "executors/engines/layout/*.py",
@@ -80,12 +81,12 @@ class SparkTasks:
         reported: set[int] = set()
         with job:
             while True:
-                over = job.finished.wait(_POLL_SECONDS)
+                is_finished = job.finished.wait(_POLL_SECONDS)
                 for ended in job.results():
                     if ended[0] not in reported:
                         reported.add(ended[0])
                         yield ended
-                if over or cancelled.is_set():
+                if is_finished or cancelled.is_set():
                     break
         if cancelled.is_set():
             raise CancelRequested("cancelled during the rewrite")

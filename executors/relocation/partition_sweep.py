@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from executors.partition_locks import PartitionLock
-from executors.relocation.unrecorded_commits import unrecorded_commit_elsewhere
+from executors.relocation.directory_commits import reason_to_keep_files_for_other_tables
 from executors.unrecorded_commits import record_discovered_relocations, record_unrecorded_commits
 from lake.capabilities import Fenced
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
@@ -157,15 +157,17 @@ class PartitionSweep:
         if hidden := abandoned_copies(record, state):
             # Before this round decides: a suspended round may still exchange the name of such a copy.
             self._writer.remove_hidden_copies(hidden, frozenset(record.recorded_files), state.arrived_ms.keys())
-        if behind := replaced_files_to_archive(record, state):
-            directories = {file.directory for file in behind}
-            reason = unrecorded_commit_elsewhere(self._table, directories, format=self._format, store=self._store)
+        if replaced_files := replaced_files_to_archive(record, state):
+            directories = {file.directory for file in replaced_files}
+            reason = reason_to_keep_files_for_other_tables(
+                self._table, directories, format=self._format, store=self._store
+            )
             if reason is not None:
                 raise Conflict(reason)
-            self._archive_files(record, behind)
+            self._archive_files(record, replaced_files)
             record, state = self._inspect()
-        if grown := unrecorded_growth(record, state):
-            for previous, files in grown:
+        if modified_files := unrecorded_growth(record, state):
+            for previous, files in modified_files:
                 self._fenced_store.supersede_files(self._table, self._partition, previous, files)
             record, state = self._inspect()
         # If a writer has written the partition back, its copies are at the latest location, which is then set again.
@@ -195,7 +197,7 @@ class PartitionSweep:
         else:
             self._record_removed_files(record, state, decision.emptied_locations)
             self._release_locations(record, decision.released_locations)
-            shown = self._remove_stale_copies(record, state, decision)
+            visible_copies = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
                 self._relocate_back(record, state, decision)
             elif decision.action is RelocationAction.REAPPLY:
@@ -204,14 +206,16 @@ class PartitionSweep:
                 self._copy_late_files(record, state, decision.files_to_copy)
                 self._supersede_files(record, decision.superseded_files)
                 self._record_removed_files(record, state, [previous.location for previous in record.previous_locations])
-            over = [
+            needless_copies = [
                 late_copy
                 for late_copy in record.late_copies
                 if not (late_copy.is_done or late_copy.source in decision.files_to_copy)
             ]
-            if decision.action is RelocationAction.REAPPLY:  # readers no longer read the location of ``shown`` copies
-                over = [late_copy for late_copy in over if late_copy.target not in shown]
-            self._end_needless_copies(over, state)
+            if decision.action is RelocationAction.REAPPLY:
+                # Readers no longer read the location of the visible copies. Their records stay, so that the next
+                # round removes these copies.
+                needless_copies = [one for one in needless_copies if one.target not in visible_copies]
+            self._end_needless_copies(needless_copies, state)
             if decision.action is not RelocationAction.NOTHING or decision.superseded_files:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _decision_text(decision))
 
@@ -313,11 +317,13 @@ class PartitionSweep:
         is_the_same = state.token == record.latest.token or self._reverted_to is not None
         read = {record.latest.location, *([state.location] if is_the_same else [])} - {decision.target_location}
         begun = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
-        shown = {location: begun & {file.path for file in there.files} for location, there in state.locations.items()}
-        seen_by_readers = {target for location, targets in shown.items() if location in read for target in targets}
+        published = {
+            location: begun & {file.path for file in there.files} for location, there in state.locations.items()
+        }
+        seen_by_readers = {target for location, targets in published.items() if location in read for target in targets}
         # Copies in locations that were not inspected may be published.
         elsewhere = {target for target in begun if target.rpartition("/")[0] not in state.locations}
-        self._writer.remove_copies(sorted(begun - seen_by_readers), elsewhere.union(*shown.values()))
+        self._writer.remove_copies(sorted(begun - seen_by_readers), elsewhere.union(*published.values()))
         return seen_by_readers
 
     def _begin_late_copies(
@@ -363,7 +369,7 @@ class PartitionSweep:
         The file system only has the times of the copies. An overwrite may have happened between the two times.
         """
         name = state.relocated_as
-        # The store accepts the record only while the name is locked, so no sweep has met the copies yet.
+        # The store accepts the record only while the name is locked, so no sweep of that name has seen the copies yet.
         if name is None or name == self._partition:
             return
         arrived = {one.source: one.arrived_ms for one in record.late_copies if one.arrived_ms is not None}
@@ -430,49 +436,50 @@ class PartitionSweep:
     ) -> None:
         location = decision.target_location
         assert location is not None
-        along = [(file, self._writer.target_path(file, location, self._nonce)) for file in decision.files_to_copy]
-        if along:
-            self._begin_late_copies(record, state, along)
+        copies = [(file, self._writer.target_path(file, location, self._nonce)) for file in decision.files_to_copy]
+        if copies:
+            self._begin_late_copies(record, state, copies)
             failpoint("carry_recorded")
             self._writer.create_location(location, record.latest.location)
-            if self._writer.copy_hidden(along):
+            if self._writer.copy_hidden(copies):
                 raise Conflict("files to be carried along are missing")
             # From here on, another reader of the location would see the copies.
             self._confirm(decision)
-            self._writer.publish_copies(along)
+            self._writer.publish_copies(copies)
             failpoint("carry_copied")
         record, state = self._confirm(decision)
-        over = tuple(state.locations[location].files)
         relocation = Relocation(
             partition=self._partition,
             token=f"{RELOCATED_BACK}{uuid.uuid4().hex}",
             previous_location=record.latest.location,
             location=location,
-            files=over,
+            files=tuple(state.locations[location].files),
             partition_created_at=record.latest.partition_created_at,
         )
-        elsewhere = {one.location: one for one in record.previous_locations if one.location != location}
+        other_locations = {one.location: one for one in record.previous_locations if one.location != location}
         # Files that an overwrite of the vacated location removed earlier are not expected there.
         published = [file for file in record.latest.files if file in state.locations[record.latest.location].files]
-        left = [
-            file for file in (*decision.files_to_copy, *decision.superseded_files) if file.directory not in elsewhere
+        copied_or_superseded = [
+            file
+            for file in (*decision.files_to_copy, *decision.superseded_files)
+            if file.directory not in other_locations
         ]
         self._fenced_store.begin_relocation(
-            self._table, relocation, record.plan_id, list(dict.fromkeys([*published, *left]))
+            self._table, relocation, record.plan_id, list(dict.fromkeys([*published, *copied_or_superseded]))
         )
         failpoint("move_recorded")
         self._writer.update_catalog(record.latest, relocation, reverted_to=self._reverted_to)
         failpoint("move_told")
         self._fenced_store.end_relocation(self._table, relocation)
-        self._supersede_files(record, [file for file in decision.superseded_files if file.directory in elsewhere])
-        self._end_accompanying_copies(along, elsewhere)
+        self._supersede_files(record, [file for file in decision.superseded_files if file.directory in other_locations])
+        self._end_accompanying_copies(copies, other_locations)
         self._report.relocated_back += 1
 
     def _confirm(self, decision: RelocationDecision) -> tuple[RelocatedPartition, PartitionState]:
         """Decide again about relocating back. Raises Conflict if the decision is another one now."""
         record, state = self._inspect()
-        now = self._decide(record, state, timedelta())
-        if (now.action, now.target_location, now.files_to_copy) != (
+        new_decision = self._decide(record, state, timedelta())
+        if (new_decision.action, new_decision.target_location, new_decision.files_to_copy) != (
             decision.action,
             decision.target_location,
             decision.files_to_copy,
@@ -481,13 +488,18 @@ class PartitionSweep:
         return record, state
 
     def _end_accompanying_copies(
-        self, along: Iterable[tuple[LocatedFile, str]], elsewhere: Mapping[str, PreviousLocation]
+        self, copies: Iterable[tuple[LocatedFile, str]], other_locations: Mapping[str, PreviousLocation]
     ) -> None:
-        sources = {source for source, _ in along}
-        (now,) = self._store.relocated_partitions(self._table, [self._partition])
+        """End the records of the copies that were made for a relocation back.
+
+        ``copies`` are pairs of source and copy, ``other_locations`` the previous locations except the
+        target of the relocation.
+        """
+        sources = {source for source, _ in copies}
+        (record,) = self._store.relocated_partitions(self._table, [self._partition])
         ended: list[tuple[LateCopy, PreviousLocation | None]] = [
-            (late_copy, elsewhere.get(late_copy.source.directory))
-            for late_copy in now.late_copies
+            (late_copy, other_locations.get(late_copy.source.directory))
+            for late_copy in record.late_copies
             if late_copy.source in sources
         ]
         self._fenced_store.end_late_copies(self._table, ended)

@@ -344,22 +344,22 @@ def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice:
     if not changed:
         return _do_nothing("no writer has changed its previous locations")
     if len(changed) > 1:
-        both, here = (
+        first_two, here = (
             f"{location_label(changed[0].location)} and {location_label(changed[1].location)}",
             location_label(state.location),
         )
         return _halt(
-            f"writers changed both {both}, and --keep previous can't take two: put the files that should be read into "
-            f"{here}, then --keep current"
+            f"writers changed both {first_two}, and --keep previous can't take two: put the files that should be read "
+            f"into {here}, then --keep current"
         )
     published = frozenset(record.latest.files)
-    aside = [file for file in state.locations[state.location].files if file not in published]
+    superseded = [file for file in state.locations[state.location].files if file not in published]
     location = changed[0].location
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
         reason=f"{location_label(location)} was chosen",
         target_location=location,
-        superseded_files=_sorted_by_path(aside),
+        superseded_files=_sorted_by_path(superseded),
     )
 
 
@@ -458,18 +458,18 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
 
 
 def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, reason: str) -> RelocationDecision:
-    aside = arrived_before(late, overwritten_from)
-    files = tuple(_sorted_by_path(file for file in late if file not in aside))
+    superseded = arrived_before(late, overwritten_from)
+    files = tuple(_sorted_by_path(file for file in late if file not in superseded))
     return RelocationDecision(
         action=RelocationAction.COPY_LATE_FILES if files else RelocationAction.NOTHING,
         reason=reason,
         files_to_copy=files,
-        superseded_files=_sorted_by_path(aside),
+        superseded_files=_sorted_by_path(superseded),
     )
 
 
 def _decide_relocate_back(
-    over: LocationFinding, late: Mapping[LocatedFile, int], state: PartitionState, record: RelocatedPartition
+    overwritten: LocationFinding, late: Mapping[LocatedFile, int], state: PartitionState, record: RelocatedPartition
 ) -> RelocationDecision:
     """Relocate back to an overwritten previous location, with the later files that it lacks.
 
@@ -480,21 +480,22 @@ def _decide_relocate_back(
     others = {
         file: arrived_ms for file, arrived_ms in state.locations[state.location].files.items() if file not in published
     }
-    others |= {file: arrived_ms for file, arrived_ms in late.items() if file not in over.late_files}
-    there = state.locations[over.location].files
+    others |= {file: arrived_ms for file, arrived_ms in late.items() if file not in overwritten.late_files}
+    there = state.locations[overwritten.location].files
     copies = frozenset(late_copy.target for late_copy in record.late_copies if late_copy.source in there)
     unclear = {file: arrived_ms for file, arrived_ms in others.items() if file.path not in copies}
-    if ambiguous := ambiguous_order(unclear, overwrite_start_ms(over.late_files), over.location, state):
+    if ambiguous := ambiguous_order(unclear, overwrite_start_ms(overwritten.late_files), overwritten.location, state):
         return _halt(ambiguous)
-    aside = arrived_before(others, overwrite_start_ms(over.late_files)) | {
+    superseded = arrived_before(others, overwrite_start_ms(overwritten.late_files)) | {
         file for file in others if file.path in copies
     }
+    label = location_label(overwritten.location)
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
-        reason=f"{location_label(over.location)} was overwritten by a writer that began before the partition left it",
-        target_location=over.location,
-        files_to_copy=_sorted_by_path(file for file in others if file not in aside),
-        superseded_files=_sorted_by_path(aside),
+        reason=f"{label} was overwritten by a writer that began before the partition left it",
+        target_location=overwritten.location,
+        files_to_copy=_sorted_by_path(file for file in others if file not in superseded),
+        superseded_files=_sorted_by_path(superseded),
     )
 
 

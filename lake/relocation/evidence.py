@@ -178,9 +178,9 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
         for late_copy in record.late_copies
         if late_copy.is_done and late_copy.source == source
     }
-    brought = {file.path for file in record.latest.files} | {late_copy.target for late_copy in record.late_copies}
-    wanted = brought & {f"{location}/{name}" for name in names or {source.name}}
-    return next((file for file in state.locations[location].files if file.path in wanted), None)
+    known_paths = {file.path for file in record.latest.files} | {late_copy.target for late_copy in record.late_copies}
+    copy_paths = known_paths & {f"{location}/{name}" for name in names or {source.name}}
+    return next((file for file in state.locations[location].files if file.path in copy_paths), None)
 
 
 def abandoned_copies(record: RelocatedPartition, state: PartitionState) -> Sequence[str]:
@@ -218,8 +218,8 @@ def unrecorded_growth(
             continue
         there = state.locations[previous.location].files
         missing = {file.path for file in previous.expected_files if file not in there}
-        grown = [file for file in there if file.path in missing] if missing else []
-        if not grown:
+        modified = [file for file in there if file.path in missing] if missing else []
+        if not modified:
             continue
         copies = {
             (file.name, file.bytes, file.modified_ms)
@@ -227,7 +227,7 @@ def unrecorded_growth(
             if other.location != previous.location
             for file in (*other.expected_files, *other.possible_files)
         }
-        if replaced := [file for file in grown if (file.name, file.bytes, file.modified_ms) in copies]:
+        if replaced := [file for file in modified if (file.name, file.bytes, file.modified_ms) in copies]:
             found.append((previous, replaced))
     return found
 
@@ -324,7 +324,7 @@ def _inspect_previous_location(
     left = {one for one in sources - set(previous.possible_files) if one.path in rewritten and one not in there.files}
     copied = {one for one in left if find_copy(record, one, state) is not None}
     missing = {file.path: file for file in (*copied, *gone)}
-    grown = {missing[file.path]: file for file in late if file.path in missing}
+    modified = {missing[file.path]: file for file in late if file.path in missing}
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     count = f"{len(gone)} of {len(previous.expected_files)} files of {location_label(location)} are gone"
@@ -337,8 +337,8 @@ def _inspect_previous_location(
         return LocationFinding(location=location, change=change, reason=reason)
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
-    if grown and is_part and set(gone) <= grown.keys():
-        return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=grown)
+    if modified and is_part and set(gone) <= modified.keys():
+        return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=modified)
     if is_shared:
         return LocationFinding(
             location=location, change=LocationChange.IN_PROGRESS, reason=unknown_cause, late_files=late

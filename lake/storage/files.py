@@ -47,7 +47,7 @@ class FileIO(Protocol):
         """True if anything is at a path."""
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """Return the last bytes of a file, as far as other readers see them at present."""
+        """Return the last ``count`` bytes of a file, or all if it is shorter, as other readers see it at present."""
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""
@@ -89,10 +89,10 @@ class FileIO(Protocol):
     def remove_own_tree(self, directory: str) -> None:
         """Remove a directory of lakefold's own with its content, as far as that is possible."""
 
-    def check_owner(self, what: str, path: str) -> None:
+    def check_owner(self, subject: str, path: str) -> None:
         """Raise Rejected if lakefold can't create files that the owner of ``path`` can overwrite, or can't write there.
 
-        Checks this as far as possible without a write.
+        Checks this as far as possible without a write. The error's text begins with ``subject``, such as the table.
         """
 
     def copy_permissions(self, path: str, reference: str) -> None:

@@ -124,12 +124,12 @@ class HdfsFileIO:
         with suppress(OSError), errors_with_errno():
             self._client.delete(hdfs_path(directory), True)
 
-    def check_owner(self, what: str, path: str) -> None:
+    def check_owner(self, subject: str, path: str) -> None:
         """See ``FileIO``. Does not compare owners: the NameNode checks permissions at each later operation."""
         try:
             self._status(path)
         except PermissionError as error:
-            raise Rejected(f"{what}: lakefold may not read {path} ({error.strerror})") from error
+            raise Rejected(f"{subject}: lakefold may not read {path} ({error.strerror})") from error
 
     def copy_permissions(self, path: str, reference: str) -> None:
         wanted, now = self._status(reference), self._status(path)

@@ -116,15 +116,15 @@ class LocalFileIO:
     def remove_own_tree(self, directory: str) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
-    def check_owner(self, what: str, path: str) -> None:
+    def check_owner(self, subject: str, path: str) -> None:
         owner, me = os.stat(path).st_uid, os.geteuid()
         if me not in (0, owner):
             raise Rejected(
-                f"{what}: {path} belongs to {_user_name(owner)}, and lakefold runs as {_user_name(me)}: its owner "
+                f"{subject}: {path} belongs to {_user_name(owner)}, and lakefold runs as {_user_name(me)}: its owner "
                 f"could not overwrite lakefold's files; run lakefold's executors as {_user_name(owner)}"
             )
         if not os.access(path, os.W_OK | os.X_OK):
-            raise Rejected(f"{what}: lakefold may not write to {path}; allow {_user_name(me)} to")
+            raise Rejected(f"{subject}: lakefold may not write to {path}; allow {_user_name(me)} to")
 
     def copy_permissions(self, path: str, reference: str) -> None:
         status, now = os.stat(reference), os.stat(path)

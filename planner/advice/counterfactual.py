@@ -37,23 +37,23 @@ class FileGroupSizes:
 
     def apply_commit(self, commit: HistoricalCommit) -> dict[str, PartitionWrite]:
         """Apply ``commit`` and return the data that it added, by partition."""
-        found: dict[str, PartitionWrite] = {}
+        writes: dict[str, PartitionWrite] = {}
         for group in commit.removed_groups:
             self.sizes.pop(group, None)
-        for wrote in commit.written:
-            brought = found.setdefault(wrote.partition, PartitionWrite())
-            brought.log_bytes += wrote.log_bytes
-            if not wrote.bytes:
-                self.sizes.setdefault(wrote.group, (0, 0))
+        for file in commit.written:
+            partition_write = writes.setdefault(file.partition, PartitionWrite())
+            partition_write.log_bytes += file.log_bytes
+            if not file.bytes:
+                self.sizes.setdefault(file.group, (0, 0))
                 continue
-            before = self.sizes.get(wrote.group)
+            before = self.sizes.get(file.group)
             size, rows = before or (0, 0)
-            brought.bytes += max(0, wrote.bytes - size)
-            brought.rows += max(0, wrote.rows - rows)
-            brought.new_files += before is None
-            brought.rewritten_files += before is not None
-            self.sizes[wrote.group] = wrote.bytes, wrote.rows
-        return found
+            partition_write.bytes += max(0, file.bytes - size)
+            partition_write.rows += max(0, file.rows - rows)
+            partition_write.new_files += before is None
+            partition_write.rewritten_files += before is not None
+            self.sizes[file.group] = file.bytes, file.rows
+        return writes
 
     def is_empty(self, partition: str) -> bool:
         """True if the partition has no file group."""
@@ -68,7 +68,7 @@ def counterfactual_history(history: TableHistory, kind: WriterKind, remedy: Reme
 class _CounterfactualHistory:
     def __init__(self, history: TableHistory, kind: WriterKind, remedy: Remedy) -> None:
         self._history, self._remedy = history, remedy
-        there = [
+        initial_files = [
             SimulatedFile(
                 number=number,
                 partition=file.partition,
@@ -78,9 +78,9 @@ class _CounterfactualHistory:
             for number, file in enumerate(history.files, 1)
         ]
         self._names: dict[int, FileGroupKey] = {
-            made.number: file.group for made, file in zip(there, history.files, strict=True)
+            made.number: file.group for made, file in zip(initial_files, history.files, strict=True)
         }
-        self._writer, _ = make_writer(kind, remedy.settings, there)
+        self._writer, _ = make_writer(kind, remedy.settings, initial_files)
         self._sizes = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
         self._groups_by_partition: dict[str, set[FileGroupKey]] = {}
         for file in history.files:
@@ -93,15 +93,15 @@ class _CounterfactualHistory:
             if commit.change is not ChangeKind.WRITE:
                 self._sizes.apply_commit(commit)
                 continue
-            brought = self._sizes.apply_commit(commit)
-            gone = tuple(self._replaced_groups(commit, brought))
-            wrote = tuple(
+            partition_writes = self._sizes.apply_commit(commit)
+            removed_groups = tuple(self._replaced_groups(commit, partition_writes))
+            written = tuple(
                 self._file_written(change, commit)
-                for partition, what in brought.items()
-                for batch in self._batches(commit, partition, what)
+                for partition, partition_write in partition_writes.items()
+                for batch in self._batches(commit, partition, partition_write)
                 for change in self._writer.write(batch)
             )
-            yield replace(commit, written=wrote, removed_groups=gone)
+            yield replace(commit, written=written, removed_groups=removed_groups)
 
     def _replaced_groups(
         self, commit: HistoricalCommit, partition_writes: dict[str, PartitionWrite]
@@ -117,12 +117,14 @@ class _CounterfactualHistory:
         self, commit: HistoricalCommit, partition: str, partition_write: PartitionWrite
     ) -> Iterator[WriteBatch]:
         generation_name = f"{partition}#{self._generations[partition]}" if partition in self._generations else partition
-        was = Operation.BULK_INSERT if commit.operation == Operation.BULK_INSERT else Operation.INSERT
+        recorded_operation = Operation.BULK_INSERT if commit.operation == Operation.BULK_INSERT else Operation.INSERT
         rows = partition_write.rows or partition_write.bytes // _ROW_BYTES + 1
         if partition_write.bytes:
-            operation = self._remedy.effective_operation(was)
+            operation = self._remedy.effective_operation(recorded_operation)
             tasks = (
-                None if operation is Operation.INSERT and was is not operation else self._task_count(partition_write)
+                None
+                if operation is Operation.INSERT and recorded_operation is not operation
+                else self._task_count(partition_write)
             )
             yield WriteBatch(
                 writes=(Write(operation=operation, partition=generation_name, rows=rows, bytes=partition_write.bytes),),

@@ -102,27 +102,27 @@ def advise(
     """
     limit = policy.small_file_limit_bytes
     found = tuple(sorted(_small_file_sources(history, limit), key=lambda source: -source.small_files))
-    as_it_is = _HistoryCost.from_history(history, policy, cost_inputs, limit, check)
+    present_cost = _HistoryCost.from_history(history, policy, cost_inputs, limit, check)
     trials = []
     for remedy in candidate_remedies(kind, _write_pattern(history, found)):
         check()
         try:
-            anew = counterfactual_history(history, kind, remedy)
+            changed_history = counterfactual_history(history, kind, remedy)
         except SimulationError:
             continue
-        if sum(len(commit.written) for commit in anew.commits) <= max_files:
-            saving = as_it_is.savings_with(
-                _HistoryCost.from_history(anew, policy, cost_inputs, limit, check), cost_inputs
+        if sum(len(commit.written) for commit in changed_history.commits) <= max_files:
+            saving = present_cost.savings_with(
+                _HistoryCost.from_history(changed_history, policy, cost_inputs, limit, check), cost_inputs
             )
-            trials.append(Trial(remedy=remedy, savings=saving, is_worthwhile=as_it_is.is_worthwhile(saving)))
+            trials.append(Trial(remedy=remedy, savings=saving, is_worthwhile=present_cost.is_worthwhile(saving)))
     good = [trial for trial in trials if trial.is_worthwhile]
     return Advice(
-        days=as_it_is.days,
+        days=present_cost.days,
         sources=found,
         trials=tuple(trials),
         best=max(good, key=lambda trial: trial.savings.cpu_hours, default=None),
-        rewritten_bytes=as_it_is.result.work.rewritten_bytes,
-        cpu_hours=as_it_is.cpu_seconds / 3600,
+        rewritten_bytes=present_cost.result.work.rewritten_bytes,
+        cpu_hours=present_cost.cpu_seconds / 3600,
     )
 
 
@@ -199,9 +199,9 @@ def _write_pattern(history: TableHistory, sources: Sequence[SmallFileSource]) ->
     known = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
     parts = files = size = 0
     for commit in history.commits:
-        for brought in known.apply_commit(commit).values():
-            if commit.change is ChangeKind.WRITE and brought.new_files:
-                parts, files, size = parts + 1, files + brought.new_files, size + brought.bytes
+        for partition_write in known.apply_commit(commit).values():
+            if commit.change is ChangeKind.WRITE and partition_write.new_files:
+                parts, files, size = parts + 1, files + partition_write.new_files, size + partition_write.bytes
     bulk = sum(source.small_files for source in sources if source.operation == Operation.BULK_INSERT)
     whole = sum(source.small_files for source in sources)
     return WritePattern(bytes=size / max(1, parts), files=files / max(1, parts), is_bulk=2 * bulk > whole)

@@ -42,6 +42,7 @@ def parse_byte_count(value: Any) -> int:
 
 
 def parse_integer(value: Any) -> int:
+    """Parse a whole number: an integer, a float without a fraction, or a text of digits."""
     try:
         if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
             raise ValueError
@@ -51,6 +52,7 @@ def parse_integer(value: Any) -> int:
 
 
 def parse_number(value: Any) -> float:
+    """Parse any number."""
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -85,6 +87,7 @@ def parse_seconds(value: Any) -> timedelta:
 
 
 def parse_bool(value: Any) -> bool:
+    """Parse ``true`` or ``false``, in any case."""
     if isinstance(value, bool):
         return value
     if str(value).lower() in ("true", "false"):
@@ -93,14 +96,17 @@ def parse_bool(value: Any) -> bool:
 
 
 def parse_optional_text(value: Any) -> str | None:
+    """Return the value as text; None stays None."""
     return None if value is None else str(value)
 
 
 def parse_lowercase(value: Any) -> str | None:
+    """Return the value as text in lower case, without blanks at its ends; None stays None."""
     return None if value is None else str(value).strip().lower()
 
 
 def parse_list(value: Any) -> tuple[str, ...]:
+    """Parse a list, or a text with commas between its items. Empty items are left out."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple, set, frozenset)):
         raise ValueError(f"{value!r} is not a list; write names separated by commas")
@@ -108,10 +114,13 @@ def parse_list(value: Any) -> tuple[str, ...]:
 
 
 def parse_lowercase_list(value: Any) -> tuple[str, ...]:
+    """Parse a list as ``parse_list`` does, into lower case."""
     return tuple(word.lower() for word in parse_list(value))
 
 
 def enum_parser(enum_class: type[StrEnum]) -> Callable[[Any], StrEnum]:
+    """Return the parser for the values of ``enum_class``, which may be written in any case."""
+
     def parse(value: Any) -> StrEnum:
         try:
             return enum_class(str(value).strip().lower())

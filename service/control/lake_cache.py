@@ -57,7 +57,7 @@ _STALE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Derived:
+class _DerivedValues:
     values: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,7 +94,7 @@ class LakeState:
     #: the plans of each table that wait for an executor, and their resource group
     waiting_by_group: Mapping[str, GroupWait] = field(default_factory=dict)
     #: values computed once for each reading; a reading limited to some tables has its own
-    _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
+    _derived: "_DerivedValues" = field(default_factory=lambda: _DerivedValues(), init=False, compare=False, repr=False)
 
     def cached(self, name: str, make: Callable[[], Derived]) -> Derived:
         """Return the value that ``make`` computes from this reading; it is kept under ``name``."""

@@ -32,7 +32,7 @@ def staged(bench: Bench) -> list[StagedWork]:
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_p2_staged_files_of_a_killed_executor_are_withdrawn_before_its_plan_is_released(bench: Bench, cancelled: bool):
+def test_staged_files_of_a_killed_executor_are_withdrawn_before_its_plan_is_released(bench: Bench, cancelled: bool):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     bench.format.hooks["rewritten"] = die
     with pytest.raises(Killed):
@@ -54,7 +54,7 @@ def test_p2_staged_files_of_a_killed_executor_are_withdrawn_before_its_plan_is_r
     assert (bench.stored(), bench.sweep(), bench.rows()) == (files, 0, before)
 
 
-def test_p2_files_that_a_suspended_executor_writes_after_its_withdrawal_are_found_for_a_week(bench: Bench):
+def test_files_that_a_suspended_executor_writes_after_its_withdrawal_are_found_for_a_week(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     claim = bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")
@@ -76,7 +76,7 @@ def test_p2_files_that_a_suspended_executor_writes_after_its_withdrawal_are_foun
     assert (bench.sweep(), staged(bench), bench.rows()) == (0, [], before)
 
 
-def test_p2_the_files_of_a_commit_never_count_as_abandoned(bench: Bench):
+def test_the_files_of_a_commit_never_count_as_abandoned(bench: Bench):
     plan = bench.request()
     bench.format.hooks["landed"] = die
     with pytest.raises(Killed):
@@ -91,7 +91,7 @@ def test_p2_the_files_of_a_commit_never_count_as_abandoned(bench: Bench):
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_p2_a_commit_that_its_table_forgot_before_it_was_recorded_costs_its_record_and_nothing_else(
+def test_a_commit_that_its_table_forgot_before_it_was_recorded_costs_its_record_and_nothing_else(
     bench: Bench, cancelled: bool
 ):
     rows, plan = bench.rows(), bench.request()

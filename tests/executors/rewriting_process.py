@@ -71,7 +71,7 @@ class RewritingProcess:
         """End the process."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()  # closes the pipes
             self._process = None
 
 

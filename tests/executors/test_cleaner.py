@@ -207,7 +207,7 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     assert bench.recorder.rounds == 1
 
 
-def test_c4_versions_with_an_undone_replacement_stop_waiting_before_their_retention(bench: Bench):
+def test_versions_with_an_undone_replacement_stop_waiting_before_their_retention(bench: Bench):
     old, newer = compacted(bench), compacted(bench, plans=2)[6:]
     waiting = bench.store.awaiting_deletion(bench.table)
     undone = {d.version.instant for d in waiting if d.version.path in old}
@@ -226,7 +226,7 @@ def test_c4_versions_with_an_undone_replacement_stop_waiting_before_their_retent
     assert (report.no_longer_awaiting, {v.path for v in report.deleted}) == ((), set(newer))
 
 
-def test_p4_versions_are_deleted_in_the_order_of_replacement_for_any_names_of_instants(
+def test_versions_are_deleted_in_the_order_of_replacement_for_any_names_of_instants(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)
@@ -250,7 +250,7 @@ def test_p4_versions_are_deleted_in_the_order_of_replacement_for_any_names_of_in
 
 
 @pytest.mark.parametrize("same_size", [True, False])
-def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_waits_no_longer(bench, same_size):
+def test_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_waits_no_longer(bench, same_size):
     old = compacted(bench)
     path = Path(bench.table.location) / old[0]
     content = path.read_bytes() + (b"" if same_size else b"more")
@@ -265,7 +265,7 @@ def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_wait
     assert sum(files for _, files, _ in bench.recorder.deletions) == 5
 
 
-def test_p7_files_left_to_the_tables_own_expiry_are_not_counted_as_freed_and_wait_no_longer(request, tmp_path, caplog):
+def test_files_left_to_the_tables_own_expiry_are_not_counted_as_freed_and_wait_no_longer(request, tmp_path, caplog):
     with bench_on("sqlite", ExpiringCase(), request, tmp_path) as bench:
         for _ in range(2):
             bench.request()
@@ -292,7 +292,7 @@ def test_p7_files_left_to_the_tables_own_expiry_are_not_counted_as_freed_and_wai
         assert (bench.store.table_state("toy").freed_bytes, bench.rows()) == (freed, rows)
 
 
-def test_p7_a_row_without_time_or_size_from_before_is_deleted_by_its_path(bench: Bench):
+def test_a_row_without_time_or_size_from_before_is_deleted_by_its_path(bench: Bench):
     old = compacted(bench)
     with sqlite3.connect(bench.home / "lakefold.db") as connection:
         connection.execute("UPDATE superseded_version SET modified_at_ms = NULL, bytes = 0")
@@ -300,7 +300,7 @@ def test_p7_a_row_without_time_or_size_from_before_is_deleted_by_its_path(bench:
     assert clean(bench).deleted_files == len(old)
 
 
-def test_p7_a_deletion_is_marked_before_the_first_file_goes_and_the_mark_outlives_a_crash(bench: Bench):
+def test_a_deletion_is_marked_before_the_first_file_goes_and_the_mark_outlives_a_crash(bench: Bench):
     compacted(bench)
 
     def crash() -> None:
@@ -317,7 +317,7 @@ def test_p7_a_deletion_is_marked_before_the_first_file_goes_and_the_mark_outlive
     assert clean(bench).deleted_files == 6
 
 
-def test_p7_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_at_the_paths(bench: Bench):
+def test_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_at_the_paths(bench: Bench):
     old = compacted(bench)
     path = Path(bench.table.location) / old[0]
 
@@ -332,7 +332,7 @@ def test_p7_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_a
     assert {kept.reason for kept in report.kept} == {"another process has deleted some of these files meanwhile"}
 
 
-def test_p10_without_a_tables_lock_cleaner_and_plans_exclude_each_other_by_partition(bench: Bench):
+def test_without_a_tables_lock_cleaner_and_plans_exclude_each_other_by_partition(bench: Bench):
     bench.format.capabilities -= {Capability.TABLE_LOCK}
     old = compacted(bench)
     timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
@@ -370,7 +370,7 @@ class Moving(timeline.ToyFormat):
         return ()
 
 
-def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_keeps_no_superseded_file(tmp_path: Path):
+def test_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_keeps_no_superseded_file(tmp_path: Path):
     assert isinstance(Moving(), RelocatesPartitions)
     with bench_at(tmp_path, case=TimelineCase(format=Moving())) as bench:
         old, during = compacted(bench), list[Any]()

@@ -33,7 +33,7 @@ TASKS = [
 STITCH = CopyRows("stitch", refuses=["1.parquet"])
 
 
-def test_p1_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_are_its_reason():
+def test_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_are_its_reason():
     choices = choose_engines(TASKS, [STITCH, CopyRows("arrow")], OPTIONS, "t")
     assert {group: choice.engine.name for group, choice in choices.items()} == {0: "stitch", 1: "arrow", 2: "stitch"}
     assert engine_notes(choices) == (
@@ -42,7 +42,7 @@ def test_p1_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_a
     )
 
 
-def test_p1_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
+def test_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
     engines = [STITCH, CopyRows("arrow")]
     chosen = choose_engines(TASKS, engines, replace(OPTIONS, engine="arrow"), "t")
     assert engine_notes(chosen) == ("engine arrow (3 groups): as set",)
@@ -53,7 +53,7 @@ def test_p1_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
         choose_engines(TASKS, engines, replace(OPTIONS, engine="spark"), "t")
 
 
-def test_p1_groups_that_no_engine_can_rewrite_are_left_out_together_and_their_files_left_alone():
+def test_groups_that_no_engine_can_rewrite_are_left_out_together_and_their_files_left_alone():
     with pytest.raises(
         Conflict, match=r"t: no engine can rewrite its files \(stitch can't: .* is not for it\)"
     ) as raised:
@@ -92,12 +92,12 @@ def test_a_slice_with_deltas_is_no_task_for_an_engine():
         build_task(table, 2, groups[2], ["/lake/t/new"])
 
 
-def test_p1_without_any_engine_a_plan_is_refused():
+def test_without_any_engine_a_plan_is_refused():
     with pytest.raises(Rejected, match="t: there is no engine to rewrite its files"):
         choose_engines(TASKS, [], OPTIONS, "t")
 
 
-def test_p1_a_plan_runs_with_its_executors_engines(tmp_path: Path):
+def test_a_plan_runs_with_its_executors_engines(tmp_path: Path):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     before, plan = bench.rows(), bench.request()
     first = versions.newest(bench.table)["files"][0]["path"]

@@ -118,7 +118,7 @@ def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(conf: d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("complete", [True, False])
-def test_c6_a_process_stopped_while_it_holds_the_cache_delays_no_other_process(
+def test_a_process_stopped_while_it_holds_the_cache_delays_no_other_process(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", complete: bool, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", UNHEARD_OF if complete else 0.5)
@@ -142,7 +142,7 @@ def test_c6_a_process_stopped_while_it_holds_the_cache_delays_no_other_process(
 
 
 @pytest.mark.slow
-def test_c6_a_start_with_both_caches_held_fails_in_time_and_names_the_holder(
+def test_a_start_with_both_caches_held_fails_in_time_and_names_the_holder(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", monkeypatch
 ) -> None:
     monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", 0.3)

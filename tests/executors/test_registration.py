@@ -28,7 +28,7 @@ def occ(bench: Bench) -> TableRef:
     )
 
 
-def test_f6_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
+def test_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
     bench.request()
     bench.store.register_table(occ, "compact")
     claim = bench.claim()
@@ -37,7 +37,7 @@ def test_f6_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench,
     assert claim.plan.table == occ, "an attempt keeps what it began with"
 
 
-def test_f6_a_requeued_plan_is_tried_again_with_the_tables_present_concurrency(bench: Bench, occ: TableRef):
+def test_a_requeued_plan_is_tried_again_with_the_tables_present_concurrency(bench: Bench, occ: TableRef):
     bench.request()
     bench.format.hooks["rewrite"] = raising(Transient("a node went away"))
     assert bench.run().result is RunResult.REQUEUED
@@ -45,7 +45,7 @@ def test_f6_a_requeued_plan_is_tried_again_with_the_tables_present_concurrency(b
     assert bench.claim().plan.table.concurrency is Concurrency.OCC
 
 
-def test_f6_a_take_over_uses_the_present_concurrency_mode(bench: Bench, occ: TableRef):
+def test_a_take_over_uses_the_present_concurrency_mode(bench: Bench, occ: TableRef):
     bench.request()
     bench.claim("first")
     bench.store.register_table(occ, "compact")
@@ -55,7 +55,7 @@ def test_f6_a_take_over_uses_the_present_concurrency_mode(bench: Bench, occ: Tab
     assert taken.plan.table == occ
 
 
-def test_f6_a_plan_whose_table_a_scan_would_refuse_now_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_whose_table_a_scan_would_refuse_now_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     before, plan = bench.rows(), bench.request()
     refusal = 'toy: concurrency = "occ" needs the lock that the writers use'
 
@@ -69,7 +69,7 @@ def test_f6_a_plan_whose_table_a_scan_would_refuse_now_is_not_executed(bench: Be
     assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("failed", before, 0)
 
 
-def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     plan = bench.request()
     bench.format.hooks["rewritten"] = raising(Transient("killed"))
     bench.format.hooks["discard"] = raising(Transient("killed"))
@@ -90,7 +90,7 @@ def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Ben
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-def test_f6_a_plan_of_a_table_that_is_no_longer_to_be_compacted_is_cancelled(bench: Bench, mode: str):
+def test_a_plan_of_a_table_that_is_no_longer_to_be_compacted_is_cancelled(bench: Bench, mode: str):
     before, plan = bench.rows(), bench.request()
     bench.store.register_table(bench.table, mode)
     outcome = bench.run()
@@ -98,7 +98,7 @@ def test_f6_a_plan_of_a_table_that_is_no_longer_to_be_compacted_is_cancelled(ben
     assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("cancelled", before, 0)
 
 
-def test_f6_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Bench):
+def test_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Bench):
     elsewhere = bench.add_table("elsewhere")
     plan = bench.request()
     bench.store.register_table(replace(elsewhere, name="toy"), "compact")
@@ -108,7 +108,7 @@ def test_f6_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Be
     assert (bench.commits(plan), bench.pending()) == (0, {})
 
 
-def test_f6_a_committed_plan_is_recorded_for_any_present_registration_of_its_table(bench: Bench):
+def test_a_committed_plan_is_recorded_for_any_present_registration_of_its_table(bench: Bench):
     plan = bench.request()
 
     def landed() -> None:
@@ -142,7 +142,7 @@ def tagged(bench: Bench) -> Path:
     return uuid
 
 
-def test_p5_a_plan_for_a_table_that_was_recreated_at_its_location_changes_nothing(bench: Bench):
+def test_a_plan_for_a_table_that_was_recreated_at_its_location_changes_nothing(bench: Bench):
     uuid = tagged(bench)
     before, plan = bench.rows(), bench.request()
     uuid.write_text("new")
@@ -152,7 +152,7 @@ def test_p5_a_plan_for_a_table_that_was_recreated_at_its_location_changes_nothin
     assert outcome.error == "toy was made anew: its identity is new now, and was old"
 
 
-def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_without_a_recorded_identity(bench: Bench):
+def test_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_without_a_recorded_identity(bench: Bench):
     first = bench.request()
     tagged(bench)
     claim = bench.claim()
@@ -164,7 +164,7 @@ def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_without_a_reco
     assert bench.run(claim).result is RunResult.COMPLETED
 
 
-def test_p5_files_superseded_in_a_recreated_table_are_not_deleted_from_the_new_one(bench: Bench):
+def test_files_superseded_in_a_recreated_table_are_not_deleted_from_the_new_one(bench: Bench):
     uuid = tagged(bench)
     bench.request()
     bench.run()
@@ -185,7 +185,7 @@ def test_p5_files_superseded_in_a_recreated_table_are_not_deleted_from_the_new_o
     assert (bench.store.awaiting_deletion(bench.table), sorted(base(bench.table).rglob("*.parquet"))) == ([], files)
 
 
-def test_p5_a_registration_that_knows_no_identity_keeps_the_one_that_a_scan_found(bench: Bench):
+def test_a_registration_that_knows_no_identity_keeps_the_one_that_a_scan_found(bench: Bench):
     tagged(bench)
     catalog = CatalogRef(kind="hive", name="thrift://metastore:9083", table="sales.toy")
     bench.store.register_table(replace(bench.table, identity=None, catalog=catalog), "compact")

@@ -308,7 +308,7 @@ def test_an_outcome_raised_by_a_writer_keeps_its_meaning(bench: Bench, error: Ex
     assert bench.state(plan) == ("inflight" if expected is RunResult.LEASE_LOST else "failed")
 
 
-def test_p8_and_p9_epoch_evidence_and_payload_reach_the_commit(bench: Bench, monkeypatch):
+def test_and_p9_epoch_evidence_and_payload_reach_the_commit(bench: Bench, monkeypatch):
     seen: list[Any] = []
     prepare, rewrite, commit = timeline.ToyWriter.prepare, timeline.ToyWriter.rewrite, timeline.ToyWriter.commit
     monkeypatch.setattr(
@@ -335,7 +335,7 @@ def test_p8_and_p9_epoch_evidence_and_payload_reach_the_commit(bench: Bench, mon
     assert found.epoch == 1
 
 
-def test_p11_a_plan_is_kept_for_as_long_as_its_commit_may_take_before_that_begins(bench: Bench):
+def test_a_plan_is_kept_for_as_long_as_its_commit_may_take_before_that_begins(bench: Bench):
     bench.format.max_commit_duration = timedelta(minutes=10)
     lasts: list[int] = []
 

@@ -99,7 +99,7 @@ print("recovered")
 """
 
 
-def test_c1_a_jvm_that_dies_or_hangs_at_any_moment_of_its_start_is_named_and_the_next_use_starts_another(
+def test_a_jvm_that_dies_or_hangs_at_any_moment_of_its_start_is_named_and_the_next_use_starts_another(
     tmp_path: Path,
 ):
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -51,7 +51,7 @@ def test_an_uncommitted_plan_is_withdrawn_and_requeued(bench: Bench):
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
-def test_c2_a_plan_shows_the_first_error_of_its_attempt_whichever_process_ends_it(bench: Bench):
+def test_a_plan_shows_the_first_error_of_its_attempt_whichever_process_ends_it(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = raising(CommitUnknown("the column could not be read"))
     assert bench.run().result is RunResult.INFLIGHT

@@ -45,7 +45,7 @@ def recorded(bench: Bench, plan: Plan) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("moment", ["pending", "discard"])
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_f5_a_commit_that_appears_after_the_table_was_checked_is_recorded_by_the_take_over(
+def test_a_commit_that_appears_after_the_table_was_checked_is_recorded_by_the_take_over(
     bench: Bench, moment: str, cancelled: bool
 ):
     plan, _, commit = sleeper(bench)
@@ -58,7 +58,7 @@ def test_f5_a_commit_that_appears_after_the_table_was_checked_is_recorded_by_the
     assert bench.store.plan(plan.plan_id).cancel_reason is None
 
 
-def test_f5_a_commit_of_an_earlier_epoch_that_appears_during_the_next_attempt_is_recorded_by_it(bench: Bench):
+def test_a_commit_of_an_earlier_epoch_that_appears_during_the_next_attempt_is_recorded_by_it(bench: Bench):
     before = bench.rows()
     plan, _, commit = sleeper(bench)
     bench.expire()
@@ -71,7 +71,7 @@ def test_f5_a_commit_of_an_earlier_epoch_that_appears_during_the_next_attempt_is
 
 @pytest.mark.parametrize("lake", ["not mounted", "forbidden"])
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_f5_a_lake_that_is_unmounted_or_forbidden_leaves_the_plan_inflight(bench: Bench, lake: str, cancelled: bool):
+def test_a_lake_that_is_unmounted_or_forbidden_leaves_the_plan_inflight(bench: Bench, lake: str, cancelled: bool):
     plan, _, commit = sleeper(bench)
     commit()
     if cancelled:
@@ -125,7 +125,7 @@ def test_a_plan_of_a_removed_table_ends_when_an_operator_cancels_it_and_is_compl
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
-def test_f5_a_table_that_can_not_be_read_after_the_withdrawal_keeps_the_plan_inflight(bench: Bench):
+def test_a_table_that_can_not_be_read_after_the_withdrawal_keeps_the_plan_inflight(bench: Bench):
     plan, _, _ = sleeper(bench)
     bench.expire()
     gone = raising(Rejected("no such directory"))
@@ -137,7 +137,7 @@ def test_f5_a_table_that_can_not_be_read_after_the_withdrawal_keeps_the_plan_inf
     assert bench.rescue().result is RunResult.REQUEUED
 
 
-def test_f5_a_first_attempt_that_never_reached_its_commit_ends_without_reading_the_table(bench: Bench):
+def test_a_first_attempt_that_never_reached_its_commit_ends_without_reading_the_table(bench: Bench):
     plan = bench.request()
     gone = raising(Rejected("no such directory"))
     bench.format.hooks |= {"committed": gone, "pending": gone, "open": gone}
@@ -145,7 +145,7 @@ def test_f5_a_first_attempt_that_never_reached_its_commit_ends_without_reading_t
     assert bench.state(plan) == "failed"
 
 
-def test_f5_an_executor_without_an_adapter_of_the_format_leaves_a_plan_that_may_have_committed(bench: Bench):
+def test_an_executor_without_an_adapter_of_the_format_leaves_a_plan_that_may_have_committed(bench: Bench):
     plan, _, commit = sleeper(bench)
     commit()
     bench.expire()
@@ -169,7 +169,7 @@ def ended(bench: Bench, how: str) -> tuple[Plan, Callable[[], None]]:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-def test_f5_an_ended_plan_whose_commit_is_in_the_table_is_completed_by_the_sweep(bench: Bench, how: str):
+def test_an_ended_plan_whose_commit_is_in_the_table_is_completed_by_the_sweep(bench: Bench, how: str):
     before = bench.rows()
     plan, commit = ended(bench, how)
     commit()
@@ -184,7 +184,7 @@ def test_f5_an_ended_plan_whose_commit_is_in_the_table_is_completed_by_the_sweep
     assert (bench.rows(), bench.unowned()) == (before, ())
 
 
-def test_f5_a_plan_completed_by_the_sweep_takes_no_partition_from_the_plan_that_holds_it_now(bench: Bench):
+def test_a_plan_completed_by_the_sweep_takes_no_partition_from_the_plan_that_holds_it_now(bench: Bench):
     plan, commit = ended(bench, "failed")
     other = bench.request()
     commit()
@@ -194,7 +194,7 @@ def test_f5_a_plan_completed_by_the_sweep_takes_no_partition_from_the_plan_that_
     assert bench.run().result is RunResult.CANCELLED, "its inputs are replaced"
 
 
-def test_f5_a_failed_plan_that_was_retried_records_its_commit_when_it_is_claimed(bench: Bench):
+def test_a_failed_plan_that_was_retried_records_its_commit_when_it_is_claimed(bench: Bench):
     plan, commit = ended(bench, "failed")
     bench.store.retry(plan.plan_id, "operator")
     commit()
@@ -232,7 +232,7 @@ def test_a_completion_whose_answer_was_lost_is_found_and_reported_as_completed(b
     assert len([e for e in bench.store.plan_events(plan.plan_id) if e.to_state == "completed"]) == 1
 
 
-def test_c6_a_cancellation_that_is_too_late_only_leaves_its_event(bench: Bench):
+def test_a_cancellation_that_is_too_late_only_leaves_its_event(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = lambda: bench.store.request_cancel(plan.plan_id, "ada", "cancelled by hand") and None
     assert bench.run().result is RunResult.COMPLETED
@@ -244,7 +244,7 @@ def test_c6_a_cancellation_that_is_too_late_only_leaves_its_event(bench: Bench):
 
 
 @pytest.mark.parametrize("step", ["prepare", "commit"])
-def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_over(
+def test_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_over(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
 ):
     monkeypatch.setattr(timeline.ToyWriter, "fence", staticmethod(lambda: None), raising=False)

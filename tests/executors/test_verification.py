@@ -160,7 +160,7 @@ def test_rows_of_slices_with_logs_are_compared_as_a_reader_merges_them(tmp_path:
 
 
 @pytest.mark.parametrize("level", list(VerificationLevel))
-def test_c2_a_column_that_the_table_changed_or_dropped_is_compared_as_a_reader_sees_it(
+def test_a_column_that_the_table_changed_or_dropped_is_compared_as_a_reader_sees_it(
     tmp_path: Path, level: VerificationLevel
 ):
     old = pa.table({"id": [1, 2, 3], "x": [7, None, 9], "gone": ["a", "b", "c"]})
@@ -221,7 +221,7 @@ def test_two_thousand_footers_cost_little_more_than_reading_them(tmp_path: Path)
 
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_p6_inputs_may_lie_outside_the_location_of_the_table(tmp_path: Path, kind: str, level: VerificationLevel):
+def test_inputs_may_lie_outside_the_location_of_the_table(tmp_path: Path, kind: str, level: VerificationLevel):
     case = Case(tmp_path / "t", level, kind)
     places = (
         f"{tmp_path}/moved/p/in.{kind}",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from verification_case import Case, MergingWriter, set_value, table
 
-from executors import verification
+from executors import verified_files
 from executors.rowhash import Fingerprint
 from lake.errors import Conflict, Integrity
 
@@ -127,9 +127,9 @@ def test_batches_are_read_ahead_and_their_source_is_closed():
             closed.append(True)
 
     with ThreadPoolExecutor(1) as pool:
-        ahead = verification._read_ahead(pool, source())
+        ahead = verified_files._read_ahead(pool, source())
         assert next(ahead).to_pylist() == [{"a": 0}]
         ahead.close()
         assert closed == [True]
-        read = verification._read_ahead(pool, source())
+        read = verified_files._read_ahead(pool, source())
         assert [batch["a"][0].as_py() for batch in read] == list(range(9))

@@ -13,7 +13,7 @@ from lake.ports import Capability
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_p3_a_format_has_its_declared_capabilities(name):
+def test_a_format_has_its_declared_capabilities(name):
     adapter = load_format(name)
     check_capabilities(adapter, adapter.writer(TableRef(name="t", format=name, location="/nowhere"), lambda: None))
 
@@ -24,7 +24,7 @@ def test_a_capability_with_methods_is_stated_by_the_writers_protocol_alone():
         optional.capabilities_of(writer, Capability.ROLL_BACK)
 
 
-def test_p3_a_capability_that_a_format_lacks_is_refused_by_name():
+def test_a_capability_that_a_format_lacks_is_refused_by_name():
     class Plain:
         name = "plain"
         capabilities = frozenset({Capability.SORTING})

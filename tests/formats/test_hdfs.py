@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real HDFS without a JVM of ours: names, errors, and whose the files are that lakefold makes (rule 13)."""
+"""A real HDFS without a JVM of ours: names, errors, and the owners of new files.
+
+Rule 13 is a rule of docs/decisions/0013-moving-a-partition.md.
+"""
 
 import os
 import uuid

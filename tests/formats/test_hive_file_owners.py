@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rule 13 of moving a partition: what lakefold makes is its owner's as what it replaces was, with its access lists."""
+"""Rule 13 of docs/decisions/0013-moving-a-partition.md: new files have the owner and modes of replaced files."""
 
 import os
 import re

@@ -336,13 +336,14 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
     monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
     with (
         attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
-        pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition dt=0"),
+        pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition dt=0") as raised,
     ):
         one.committed()
+    assert raised.value.partitions == ("dt=0",)
     assert (case.format.find_commit(table, "p") is None) == (not what)
 
 
-def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halted(
+def test_rule_11_a_commit_that_met_another_change_is_recorded_and_only_the_changed_partition_is_halted(
     case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
@@ -356,8 +357,8 @@ def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halt
     monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
     assert bench.run().result is RunResult.COMPLETED
     state = bench.store.table_state(plan.table.name)
-    assert state.halted
-    assert "the properties of partition dt=1 changed" in str(state.halted_reason)
+    assert (state.halted, state.halted_partitions.keys()) == (False, {"dt=1"})
+    assert "the properties of partition dt=1 changed" in str(state.halted_partitions["dt=1"])
     bench.store.close()
 
 

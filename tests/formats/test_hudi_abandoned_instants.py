@@ -100,7 +100,7 @@ def leave_a_request(trips: Table, claim: Claim) -> str:
     return prepared.instant
 
 
-def test_f3_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
+def test_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
     six: Table, store: Store, spark: Any, tmp_path: Path
 ) -> None:
     claim = request(store, six.compaction(str(uuid7())))
@@ -139,7 +139,7 @@ def test_f3_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
     assert FORMAT.find_commit(six.ref, plan.plan_id) is not None
 
 
-def test_a4_a_request_adopts_at_once_the_instant_that_a_plan_left_on_table_version_6(
+def test_a_request_adopts_at_once_the_instant_that_a_plan_left_on_table_version_6(
     six: Table,
     store: Store,
     spark: Any,
@@ -177,7 +177,7 @@ def test_a4_a_request_adopts_at_once_the_instant_that_a_plan_left_on_table_versi
     assert (six.rows(), six.timeline().pending) == (before, ())
 
 
-def test_f3_a_resumed_executor_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
+def test_a_resumed_executor_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
     plan = six.compaction()
     with six.writer() as sleeper:
         prepared = sleeper.prepare(plan, 1)
@@ -228,7 +228,7 @@ def test_a_withdrawal_keeps_files_of_a_writer_that_began_the_remaining_instant(
     assert FORMAT.verify(six.ref, (), rows=True).missing == ()
 
 
-def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_lakefold_never(
+def test_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_lakefold_never(
     cow: Table, store: Store, spark: Any
 ) -> None:
     before = cow.rows()
@@ -254,7 +254,7 @@ def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_l
     assert len(cow.rows()) == len(before)
 
 
-def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_be_seen(cow: Table) -> None:
+def test_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_be_seen(cow: Table) -> None:
     with cow.writer() as other:
         prepared = other.prepare(cow.plan("elsewhere"), 1)
         for signed in attempts(cow):
@@ -269,7 +269,7 @@ def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_b
     assert not cow.timeline().pending
 
 
-def test_f5_on_a_real_table_a_commit_that_takes_effect_during_a_cancel_is_recorded(
+def test_on_a_real_table_a_commit_that_takes_effect_during_a_cancel_is_recorded(
     cow: Table, store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = cow.rows()
@@ -294,7 +294,7 @@ def test_f5_on_a_real_table_a_commit_that_takes_effect_during_a_cancel_is_record
     assert table_rows(spark, cow.base) == before
 
 
-def test_f5_on_a_real_table_a_commit_of_a_plan_that_ended_is_found_and_recorded(
+def test_on_a_real_table_a_commit_of_a_plan_that_ended_is_found_and_recorded(
     cow: Table, store: Store, spark: Any
 ) -> None:
     claim = request(store, cow.plan(str(uuid7())))

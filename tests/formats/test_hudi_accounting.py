@@ -35,7 +35,7 @@ def arrive(trips: Table, elsewhere: Path, instant: str) -> None:
         shutil.copy(file, here)
 
 
-def test_f2_file_groups_that_two_clusterings_replaced_are_found_by_the_rows_of_the_commits(
+def test_file_groups_that_two_clusterings_replaced_are_found_by_the_rows_of_the_commits(
     table: NewTable, tmp_path: Path
 ) -> None:
     trips = table()
@@ -54,7 +54,7 @@ def test_f2_file_groups_that_two_clusterings_replaced_are_found_by_the_rows_of_t
         )
 
 
-def test_f2_updates_that_a_clustering_did_not_see_are_found_by_the_rows_of_the_commits(
+def test_updates_that_a_clustering_did_not_see_are_found_by_the_rows_of_the_commits(
     table: NewTable, tmp_path: Path
 ) -> None:
     trips = table()
@@ -71,7 +71,7 @@ def test_f2_updates_that_a_clustering_did_not_see_are_found_by_the_rows_of_the_c
         assert re.fullmatch(rf"clustering {other} replaced \S+ without \S+\.parquet", sentence)
 
 
-def test_f2_rows_that_readers_no_longer_see_are_missing_from_the_count(table: NewTable) -> None:
+def test_rows_that_readers_no_longer_see_are_missing_from_the_count(table: NewTable) -> None:
     trips = table("metadata")
     rows = len(trips.rows())
     found = verified(trips)
@@ -86,7 +86,7 @@ def test_f2_rows_that_readers_no_longer_see_are_missing_from_the_count(table: Ne
     assert (found.rows, found.rows_expected) == (left, rows)
 
 
-def test_f2_rows_that_do_not_add_up_from_one_commit_to_the_next_are_found(table: NewTable) -> None:
+def test_rows_that_do_not_add_up_from_one_commit_to_the_next_are_found(table: NewTable) -> None:
     trips = table()
     trips.upsert(0, 60, 9)
     assert verified(trips).contradictions == ()

@@ -123,7 +123,7 @@ def test_a_torn_file_is_ignored_and_a_dropped_table_stays_dropped(table: ByHand)
     assert not (table.base / "gone").exists()
 
 
-def test_f3_a_request_that_logs_are_named_after_stays_and_is_the_adopters_while_it_works(table: ByHand) -> None:
+def test_a_request_that_logs_are_named_after_stays_and_is_the_adopters_while_it_works(table: ByHand) -> None:
     requested = table.base / f".hoodie/{T3}.compaction.requested"
     stamp(requested, "0198-ended")
 
@@ -143,7 +143,7 @@ def test_f3_a_request_that_logs_are_named_after_stays_and_is_the_adopters_while_
     assert (look().plan_id, look().is_alive) == ("0198-ended", False)
 
 
-def test_f3_a_commit_belongs_to_the_plan_that_made_it_and_not_to_the_one_whose_request_it_executed(
+def test_a_commit_belongs_to_the_plan_that_made_it_and_not_to_the_one_whose_request_it_executed(
     table: ByHand,
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "0198-ended")
@@ -173,7 +173,7 @@ def stamp(requested: Path, plan_id: str) -> None:
     requested.write_bytes(buffer.getvalue())
 
 
-def test_f3_an_executor_suspended_during_its_withdrawal_leaves_its_successors_work_alone(
+def test_an_executor_suspended_during_its_withdrawal_leaves_its_successors_work_alone(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "p")
@@ -192,7 +192,7 @@ def test_f3_an_executor_suspended_during_its_withdrawal_leaves_its_successors_wo
     assert withdrawn == [T3] * 3
 
 
-def test_f3_an_attempt_that_wrongly_counted_as_ended_does_not_roll_back_the_next_one(table: ByHand) -> None:
+def test_an_attempt_that_wrongly_counted_as_ended_does_not_roll_back_the_next_one(table: ByHand) -> None:
     asleep = begin(table)
     for path in (table.base / DIRECTORY).iterdir():
         os.utime(path, (1e9, 1e9))

@@ -54,7 +54,7 @@ def connection_of_this_thread(spark: Any, *, resets: bool = False) -> socket.soc
     return connection.socket
 
 
-def test_h8_a_call_whose_connection_breaks_is_not_sent_a_second_time(spark: Any) -> None:
+def test_a_call_whose_connection_breaks_is_not_sent_a_second_time(spark: Any) -> None:
     jvm = spark.sparkContext._jvm
     calls = jvm.java.util.concurrent.LinkedBlockingQueue()
     connections: list[socket.socket] = []
@@ -103,7 +103,7 @@ def free_file(trips: Table) -> bool:
     [("file", QUICK_LOCK, True), ("object", QUICK_LOCK, False), ("object", {}, True)],
     ids=["file-occ-reset", "object-occ-ended", "object-single_writer-reset"],
 )
-def test_h8_no_lock_is_released_while_a_commit_whose_connection_broke_continues(
+def test_no_lock_is_released_while_a_commit_whose_connection_broke_continues(
     spark: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

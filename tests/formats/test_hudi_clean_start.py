@@ -61,7 +61,7 @@ def six(spark: Any, tmp_path: Path, **options: str) -> Table:
 
 @pytest.mark.parametrize("kind", ["cow", "metadata", "version 6"])
 @pytest.mark.crossed(first="cow")
-def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive(
+def test_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive(
     table: NewTable, spark: Any, tmp_path: Path, kind: str
 ) -> None:
     if kind == "version 6":
@@ -84,9 +84,9 @@ def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_clean_start.py::test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
+    "tests/formats/test_hudi_clean_start.py::test_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
 )
-def test_f7_on_version_6_archiving_continues_as_soon_as_replaced_files_are_deleted(spark: Any, tmp_path: Path) -> None:
+def test_on_version_6_archiving_continues_as_soon_as_replaced_files_are_deleted(spark: Any, tmp_path: Path) -> None:
     trips = six(spark, tmp_path, **{"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "6"})
     first, second = (trips.run(trips.plan(f"0198-{name}", partitions=[name])) for name in (ONE, TWO))
     delete(trips, first)
@@ -101,9 +101,9 @@ def test_f7_on_version_6_archiving_continues_as_soon_as_replaced_files_are_delet
 
 @pytest.mark.shown_by(
     "tests/formats/test_hudi_clean_start.py::"
-    "test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
+    "test_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
 )
-def test_f1_the_tables_own_clean_service_by_file_versions_keeps_a_pending_clusterings_inputs_too(
+def test_the_tables_own_clean_service_by_file_versions_keeps_a_pending_clusterings_inputs_too(
     table: NewTable,
 ) -> None:
     trips = table(**{"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"})
@@ -118,7 +118,7 @@ def test_f1_the_tables_own_clean_service_by_file_versions_keeps_a_pending_cluste
     assert len(same_for_both(trips)) == 180 + 12
 
 
-def test_f1_a_clustering_that_a_writers_own_clean_has_passed_is_held_back_all_the_same(table: NewTable) -> None:
+def test_a_clustering_that_a_writers_own_clean_has_passed_is_held_back_all_the_same(table: NewTable) -> None:
     trips = table()
     trips.upsert(0, 60, 1)
     cleaning = {
@@ -269,9 +269,9 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
 @pytest.mark.parametrize("policy", ["KEEP_LATEST_COMMITS", "KEEP_LATEST_FILE_VERSIONS"])
 @pytest.mark.crossed
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_clean_start.py::test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint"
+    "tests/formats/test_hudi_clean_start.py::test_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint"
 )
-def test_f7_the_writers_own_cleaner_deletes_the_same_files_as_without_a_clean_of_ours(
+def test_the_writers_own_cleaner_deletes_the_same_files_as_without_a_clean_of_ours(
     spark: Any, tmp_path: Path, policy: str
 ) -> None:
     alone = written(spark, tmp_path / "alone/trips", policy, compacting=False)
@@ -284,7 +284,7 @@ def test_f7_the_writers_own_cleaner_deletes_the_same_files_as_without_a_clean_of
     assert {row[2:] for row in shared.rows()} == {row[2:] for row in alone.rows()}
 
 
-def test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint(
+def test_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint(
     table: NewTable,
 ) -> None:
     trips = table(**{"hoodie.clean.commits.retained": "1"})

@@ -368,7 +368,7 @@ def test_sections_in_two_zones_never_mix(spark: "SparkSession", hudi: _Hudi, zon
     [(WITHOUT_OWN, 200), (WITHOUT_OWN | {MAX_SKEW: "350"}, 350), ({}, 1)],
     ids=["occ", "occ with a setting of its own", "single_writer"],
 )
-def test_h1_the_client_that_writes_waits_for_the_skew_of_clocks_that_the_tables_writers_wait_for(
+def test_the_client_that_writes_waits_for_the_skew_of_clocks_that_the_tables_writers_wait_for(
     table: NewTable, options: dict[str, str], expected: int
 ) -> None:
     trips = table("metadata", **options)

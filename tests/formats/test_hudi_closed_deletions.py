@@ -45,7 +45,7 @@ def save(trips: Table) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
 @pytest.mark.crossed(first="cow")
-def test_c4_deletions_that_a_restore_undid_are_closed_and_verify_reports_no_resurrected_file(
+def test_deletions_that_a_restore_undid_are_closed_and_verify_reports_no_resurrected_file(
     table: NewTable, kind: str
 ) -> None:
     trips = table(kind)
@@ -67,7 +67,7 @@ def test_c4_deletions_that_a_restore_undid_are_closed_and_verify_reports_no_resu
     assert trips.rows() == before
 
 
-def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archiving_back(table: NewTable) -> None:
+def test_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archiving_back(table: NewTable) -> None:
     trips = table()
     commit = trips.run(trips.plan())
     with trips.writer() as writer:
@@ -83,7 +83,7 @@ def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archivi
     assert undone(trips, commit)
 
 
-def test_c5_no_file_of_a_recreated_table_counts_as_an_old_one_of_the_same_name(table: NewTable, tmp_path: Path) -> None:
+def test_no_file_of_a_recreated_table_counts_as_an_old_one_of_the_same_name(table: NewTable, tmp_path: Path) -> None:
     trips = table()
     backup = copy(Path(trips.base), tmp_path / "backup")
     before = trips.rows()
@@ -97,7 +97,7 @@ def test_c5_no_file_of_a_recreated_table_counts_as_an_old_one_of_the_same_name(t
     assert trips.rows() == before
 
 
-def test_c5_files_written_for_a_table_that_is_recreated_meanwhile_are_not_read_in_the_new_one(
+def test_files_written_for_a_table_that_is_recreated_meanwhile_are_not_read_in_the_new_one(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = table()
@@ -125,7 +125,7 @@ def test_c5_files_written_for_a_table_that_is_recreated_meanwhile_are_not_read_i
     assert trips.files_of(prepared.instant) == set()
 
 
-def test_c4_files_that_the_tables_own_cleaner_deleted_are_closed_as_gone(table: NewTable) -> None:
+def test_files_that_the_tables_own_cleaner_deleted_are_closed_as_gone(table: NewTable) -> None:
     trips = table()
     commit = trips.run(trips.plan())
     cleaning = {"hoodie.clean.automatic": "true", "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}

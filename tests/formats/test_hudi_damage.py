@@ -96,9 +96,7 @@ def file_ids(plan: Plan | None) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
 @pytest.mark.crossed
-def test_d1_only_groups_that_verify_reports_are_not_planned(
-    table: NewTable, kind: str, ending: str, harm: Harm
-) -> None:
+def test_only_groups_that_verify_reports_are_not_planned(table: NewTable, kind: str, ending: str, harm: Harm) -> None:
     trips = table(kind)
     before = file_ids(planned(trips))
     file = victim(trips, ending, before)
@@ -123,7 +121,7 @@ def test_d1_only_groups_that_verify_reports_are_not_planned(
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
 @pytest.mark.crossed
-def test_d1_damage_after_planning_is_left_out_under_the_lock_and_a_repair_restores_every_row(
+def test_damage_after_planning_is_left_out_under_the_lock_and_a_repair_restores_every_row(
     table: NewTable, kind: str, ending: str, harm: Harm
 ) -> None:
     trips = table(kind)
@@ -149,7 +147,7 @@ def test_d1_damage_after_planning_is_left_out_under_the_lock_and_a_repair_restor
 
 
 @pytest.mark.parametrize("harm", [lost, cut])
-def test_d1_a_log_damaged_after_planning_is_not_compacted(table: NewTable, harm: Harm) -> None:
+def test_a_log_damaged_after_planning_is_not_compacted(table: NewTable, harm: Harm) -> None:
     trips = table("mor")
     rows = trips.rows()
     plan = trips.compaction(partitions=[PARTITION])
@@ -164,7 +162,7 @@ def test_d1_a_log_damaged_after_planning_is_not_compacted(table: NewTable, harm:
     assert trips.rows() == rows
 
 
-def test_d1_a_log_cut_while_it_is_being_compacted_is_not_committed(table: NewTable) -> None:
+def test_a_log_cut_while_it_is_being_compacted_is_not_committed(table: NewTable) -> None:
     trips = table("mor")
     rows = trips.rows()
     plan = trips.compaction(partitions=[PARTITION])
@@ -180,7 +178,7 @@ def test_d1_a_log_cut_while_it_is_being_compacted_is_not_committed(table: NewTab
     assert trips.rows() == rows
 
 
-def test_d1_a_file_group_without_any_file_is_reported(table: NewTable) -> None:
+def test_a_file_group_without_any_file_is_reported(table: NewTable) -> None:
     trips = table("cow")
     group = FORMAT.snapshot(trips.ref).slices.to_pylist()[0]
     for file in (Path(trips.base) / PARTITION).glob(f"{group['file_id']}*"):
@@ -192,7 +190,7 @@ def test_d1_a_file_group_without_any_file_is_reported(table: NewTable) -> None:
     assert (group["partition"], group["file_id"]) not in file_ids(planned(trips))
 
 
-def test_d9_a_table_that_may_not_be_written_to_is_refused_with_its_directory(
+def test_a_table_that_may_not_be_written_to_is_refused_with_its_directory(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = table("cow")

@@ -156,7 +156,7 @@ def of_dynamodb(item: LockItem) -> HudiLock:
     )
 
 
-def test_h5_a_lock_of_dynamodb_is_renewed_when_it_is_confirmed(locks: Any, clock: Clock) -> None:
+def test_a_lock_of_dynamodb_is_renewed_when_it_is_confirmed(locks: Any, clock: Clock) -> None:
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
     assert (type(lock).__name__, lock.validity) == ("_DynamoDbItem", LEASE)
@@ -167,7 +167,7 @@ def test_h5_a_lock_of_dynamodb_is_renewed_when_it_is_confirmed(locks: Any, clock
     assert item.version != before, "in the database, for others to see"
 
 
-def test_h5_a_lock_of_dynamodb_that_another_holder_has_replaced_is_lost(locks: Any, clock: Clock) -> None:
+def test_a_lock_of_dynamodb_that_another_holder_has_replaced_is_lost(locks: Any, clock: Clock) -> None:
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
     other = LockItem(locks, clock).acquire(silent=item.version)
@@ -175,7 +175,7 @@ def test_h5_a_lock_of_dynamodb_that_another_holder_has_replaced_is_lost(locks: A
     assert of_dynamodb(other).loss_reason() is None, "its holder's renewal was not disturbed"
 
 
-def test_h5_a_lock_of_dynamodb_whose_lease_ended_unnoticed_is_lost_though_its_item_is_there(
+def test_a_lock_of_dynamodb_whose_lease_ended_unnoticed_is_lost_though_its_item_is_there(
     locks: Any, clock: Clock
 ) -> None:
     item = LockItem(locks, clock).acquire()
@@ -184,7 +184,7 @@ def test_h5_a_lock_of_dynamodb_whose_lease_ended_unnoticed_is_lost_though_its_it
     assert "lock is not granted" in str(lock.loss_reason())
 
 
-def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_answers_late(
+def test_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_answers_late(
     locks: Any, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = LockItem(locks, clock).acquire()
@@ -203,7 +203,7 @@ def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_ans
     assert lock.loss_reason() == "its renewal took 36 s, more than half of the 60 s for which the store keeps it"
 
 
-def test_h5_a_lock_that_can_not_be_verified_counts_as_held_for_a_minute_after_its_request(
+def test_a_lock_that_can_not_be_verified_counts_as_held_for_a_minute_after_its_request(
     clock: Clock,
 ) -> None:
     lock = held(provider("com.example.OwnLockProvider"), begun=Stopwatch())
@@ -220,7 +220,7 @@ def test_h5_a_lock_that_can_not_be_verified_counts_as_held_for_a_minute_after_it
     assert not lock.force_release()
 
 
-def test_h5_a_lock_is_lost_when_the_machine_was_suspended_for_longer_than_it_is_kept(clock: Clock) -> None:
+def test_a_lock_is_lost_when_the_machine_was_suspended_for_longer_than_it_is_kept(clock: Clock) -> None:
     lock = held(provider("com.example.OwnLockProvider"), begun=Stopwatch())
     clock.passes(UNKNOWN_VALIDITY + timedelta(seconds=1), suspended=True)
     assert lock.loss_reason() is not None

@@ -158,7 +158,7 @@ def test_small_row_groups_are_rewritten_unless_a_copy_is_configured(lake: Lake) 
         ({"kind": PlanKind.COMPACTION, "engine": "spark"}, "logs are merged row by row"),
     ],
 )
-def test_d5_numbers_in_a_column_that_is_text_now_are_copied_or_refused(
+def test_numbers_in_a_column_that_is_text_now_are_copied_or_refused(
     lake: Lake, settings: dict[str, Any], obstacle: str
 ) -> None:
     lake.add(values(10 * MIB), row_groups=10)
@@ -238,7 +238,7 @@ def test_files_of_two_calendars_are_not_copied_into_one(tmp_path: Path, other: d
         ({}, "string", set()),
     ],
 )
-def test_d5_only_a_key_generator_of_time_stamps_makes_text_of_numbers(
+def test_only_a_key_generator_of_time_stamps_makes_text_of_numbers(
     generator: dict[str, str], kind: str, found: set[str]
 ) -> None:
     schema = json.dumps({"fields": [{"name": "v", "type": kind}, {"name": "w", "type": "string"}]})

@@ -50,7 +50,7 @@ def _copied(spark: Any, tmp_path: Path, kind: str, build: Callable[[Path], objec
 
 @pytest.mark.parametrize("evolution", EVOLUTIONS)
 @pytest.mark.crossed
-def test_c2_files_from_before_a_column_took_another_type_are_clustered_with_a_proof_of_either_level(
+def test_files_from_before_a_column_took_another_type_are_clustered_with_a_proof_of_either_level(
     spark: Any, tmp_path: Path, evolution: str
 ) -> None:
     old, new = EVOLUTIONS[evolution]
@@ -101,7 +101,7 @@ def _dropped(spark: Any, base: Path) -> None:
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("build", [_added, _dropped])
 @pytest.mark.crossed
-def test_c2_files_from_before_an_added_or_dropped_column_are_clustered_with_a_proof(
+def test_files_from_before_an_added_or_dropped_column_are_clustered_with_a_proof(
     spark: Any, tmp_path: Path, build: Callable[[Any, Path], None], level: VerificationLevel
 ) -> None:
     trips = _copied(spark, tmp_path, build.__name__, partial(build, spark))
@@ -169,7 +169,7 @@ def _read(trips: Table) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("change", ["add", "drop", "drop and add the last"])
 @pytest.mark.crossed
-def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
+def test_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
     spark: Any, tmp_path: Path, change: str, level: VerificationLevel
 ) -> None:
     trips = _with_a_history(spark, tmp_path, change)
@@ -184,7 +184,7 @@ def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
     ("change", "reason"),
     [("rename", "column x was renamed to y"), ("drop and add", "column name was dropped and added again")],
 )
-def test_c2_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
+def test_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
     spark: Any, tmp_path: Path, change: str, reason: str
 ) -> None:
     trips = _with_a_history(spark, tmp_path, change)
@@ -195,7 +195,7 @@ def test_c2_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
 @pytest.mark.parametrize("log_format", ["avro", "parquet"])
 @pytest.mark.parametrize("evolution", ["int to bigint", "int to string", "double to string", "in a struct"])
 @pytest.mark.crossed
-def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_with_a_proof(
+def test_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_with_a_proof(
     spark: Any, tmp_path: Path, evolution: str, log_format: str
 ) -> None:
     old, new = EVOLUTIONS[evolution]
@@ -223,7 +223,7 @@ def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_
     assert result.rows == result.rows_expected == 47
 
 
-def test_c2_a_failed_validator_of_the_writers_is_not_an_unknown_commit(spark: Any, tmp_path: Path) -> None:
+def test_a_failed_validator_of_the_writers_is_not_an_unknown_commit(spark: Any, tmp_path: Path) -> None:
     validators = {
         "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQueryEqualityPreCommitValidator",
         "hoodie.precommit.validators.equality.sql.queries": "select raise_error('of its own') from <TABLE_NAME>",

@@ -45,7 +45,7 @@ def in_its_metadata(trips: Table) -> Callable[[], bool]:
 
 @pytest.mark.parametrize("options", [{}, QUICK_LOCK], ids=["single_writer", "occ"])
 @pytest.mark.crossed
-def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_process_out(
+def test_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_process_out(
     spark: Any,
     tmp_path: Path,
     other: OtherWriter,
@@ -76,7 +76,7 @@ def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_pr
     assert trips.other_rows() == other_rows_before
 
 
-def test_f2_a_deletion_that_takes_a_commit_of_another_process_for_a_dead_one_loses_no_row(
+def test_a_deletion_that_takes_a_commit_of_another_process_for_a_dead_one_loses_no_row(
     spark: Any,
     tmp_path: Path,
     other: OtherWriter,
@@ -123,7 +123,7 @@ def stoppable(pid: int) -> Iterator[Callable[[], None]]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
+def test_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
     spark: Any,
     tmp_path: Path,
     other: OtherWriter,
@@ -152,7 +152,7 @@ def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
     assert trips.other_rows() == other_rows_before
 
 
-def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(spark: Any, tmp_path: Path) -> None:
+def test_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(spark: Any, tmp_path: Path) -> None:
     trips = make_table(spark, tmp_path)
     rows_before, plan = trips.rows(), trips.plan()
     lock = Path(trips.base) / base.LOCK_FILE
@@ -173,7 +173,7 @@ def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(spar
     assert trips.rows() == rows_before
 
 
-def test_f2_two_threads_and_two_names_of_one_table_exclude_each_other_in_one_process(
+def test_two_threads_and_two_names_of_one_table_exclude_each_other_in_one_process(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
@@ -218,7 +218,7 @@ def jvm_pid(spark: Any) -> int:
     return int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
 
-def test_d2_two_names_of_one_table_never_have_two_plans_on_one_file_group(
+def test_two_names_of_one_table_never_have_two_plans_on_one_file_group(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = make_table(spark, tmp_path)

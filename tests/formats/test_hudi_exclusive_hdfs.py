@@ -46,7 +46,7 @@ def versions(table: TableRef) -> dict[str, Any]:
     return {path.name: json.loads(path.read_bytes()) for path in found}
 
 
-def test_f2_concurrent_processes_get_the_lock_on_hdfs_one_after_the_other(table: TableRef):
+def test_concurrent_processes_get_the_lock_on_hdfs_one_after_the_other(table: TableRef):
     for _ in range(3 if SOAK else 2):
         locks = [lock(table) for _ in range(5)]
         (winner,) = winners(locks)
@@ -58,7 +58,7 @@ def test_f2_concurrent_processes_get_the_lock_on_hdfs_one_after_the_other(table:
     assert note["free"]
 
 
-def test_f2_a_holder_suspended_while_others_had_the_lock_has_lost_it_though_its_next_number_is_free(
+def test_a_holder_suspended_while_others_had_the_lock_has_lost_it_though_its_next_number_is_free(
     table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     asleep = lock(table)
@@ -84,7 +84,7 @@ def test_f2_a_holder_suspended_while_others_had_the_lock_has_lost_it_though_its_
     other.release()
 
 
-def test_f2_a_rename_with_a_lost_answer_is_recognized_and_a_dropped_table_stays_dropped(table: TableRef):
+def test_a_rename_with_a_lost_answer_is_recognized_and_a_dropped_table_stays_dropped(table: TableRef):
     ours = lock(table)
     client = ours._client
 

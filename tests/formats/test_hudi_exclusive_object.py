@@ -70,7 +70,7 @@ def content(emulator: S3Server) -> dict[str, Any]:
         return dict(json.loads(stream.read()))
 
 
-def test_f2_the_second_process_is_refused_the_lock_on_s3_and_names_its_holder(emptied, process):
+def test_the_second_process_is_refused_the_lock_on_s3_and_names_its_holder(emptied, process):
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")
     with pytest.raises(
@@ -85,7 +85,7 @@ def test_f2_the_second_process_is_refused_the_lock_on_s3_and_names_its_holder(em
     assert content(emptied)["free"]
 
 
-def test_f2_one_of_many_concurrent_processes_gets_the_lock_on_s3(emptied, process):
+def test_one_of_many_concurrent_processes_gets_the_lock_on_s3(emptied, process):
     for _ in range(5):
         locks = [lock(process.pid) for _ in range(6)]
         for number, one in enumerate(locks):
@@ -94,7 +94,7 @@ def test_f2_one_of_many_concurrent_processes_gets_the_lock_on_s3(emptied, proces
         winner.release()
 
 
-def test_f2_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_a_living_one(emptied, process):
+def test_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_a_living_one(emptied, process):
     dead = lock(process.pid)
     dead.acquire("committing")
     silence(dead)
@@ -113,7 +113,7 @@ def test_f2_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_
     successor.release()
 
 
-def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_renewed_for_long(
+def test_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_renewed_for_long(
     emptied, process, monkeypatch
 ):
     elsewhere, ours = lock(process.pid), lock(1)
@@ -134,7 +134,7 @@ def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_rene
     ours.release()
 
 
-def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(emptied, process, monkeypatch):
+def test_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(emptied, process, monkeypatch):
     ours = lock(process.pid)
     ours.acquire("committing")
     monkeypatch.setattr(ours, "_compare_and_set", lambda *_: (_ for _ in ()).throw(Transient("no network")))
@@ -144,7 +144,7 @@ def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(empt
     again.release()
 
 
-def test_h8_a_lock_on_s3_is_kept_until_a_java_process_that_does_not_answer_was_killed(emptied, process, monkeypatch):
+def test_a_lock_on_s3_is_kept_until_a_java_process_that_does_not_answer_was_killed(emptied, process, monkeypatch):
     monkeypatch.setattr(base, "_END_POLL_SECONDS", 0.01)
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")
@@ -169,7 +169,7 @@ def test_h8_a_lock_on_s3_is_kept_until_a_java_process_that_does_not_answer_was_k
     theirs.release()
 
 
-def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
+def test_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
     ours = lock(process.pid)
     put = ours._store.put
 
@@ -184,7 +184,7 @@ def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
 
 
 @pytest.mark.parametrize("ignored", ["create", "e_tag"])
-def test_f2_a_store_that_ignores_write_conditions_is_refused(emptied, process, ignored):
+def test_a_store_that_ignores_write_conditions_is_refused(emptied, process, ignored):
     ours = lock(process.pid)
     put = ours._store.put
 

@@ -133,7 +133,7 @@ def test_trap_metadata_table_and_all_indexes_are_kept_and_updated(table: NewTabl
     assert sum(row not in set(rows_before) for row in after) == 30
 
 
-def test_d7_a_metadata_table_deleted_under_a_plan_leaves_nothing_that_can_not_be_withdrawn(table: NewTable) -> None:
+def test_a_metadata_table_deleted_under_a_plan_leaves_nothing_that_can_not_be_withdrawn(table: NewTable) -> None:
     trips = table("metadata")
     plan = trips.plan()
     with trips.writer() as writer:

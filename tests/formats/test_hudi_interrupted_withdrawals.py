@@ -20,7 +20,7 @@ from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending import retries
 from lake.formats.hudi.pending.late_files import record_path
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
+from lake.formats.hudi.pending.rollbacks import find_orphaned_rollbacks
 from lake.formats.hudi.plans import withdrawal
 from lake.formats.hudi.plans.preconditions import _how_to_finish
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
@@ -86,7 +86,7 @@ def test_a_rollback_whose_process_died_after_it_removed_a_plan_is_finished_by_th
     trips.proved(trips.plan("0198-next"))
 
 
-def test_a_left_rollback_of_a_plan_is_finished_although_the_plan_was_committed_before(
+def test_an_orphaned_rollback_of_a_plan_is_finished_although_the_plan_was_committed_before(
     table: NewTable, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner rolled the commit back, a writer began the plan again and died, and then lakefold died."""
@@ -120,7 +120,7 @@ def test_another_processs_unfinished_rollback_is_finished_by_the_command_of_the_
     (Path(trips.base) / record_path(instant)).unlink()  # a clustering that another tool purged
     assert FORMAT.instants_with_stragglers(trips.ref) == []
     timeline = trips.timeline()
-    assert [left.target for left in find_left_rollbacks(timeline)] == [instant]
+    assert [left.target for left in find_orphaned_rollbacks(timeline)] == [instant]
     assert _how_to_finish("trips", timeline, rollback) == f"lakefold tables rollback trips {rollback.time} finishes it"
     before = trips.rows()
     with trips.writer() as operator:

@@ -60,9 +60,7 @@ def _types(trips: Table, commit: Commit) -> set[pa.DataType]:
     ids=["in batches", "by Hudi's reader", "copied", "hash"],
 )
 @pytest.mark.crossed(2)
-def test_d5_a_column_of_time_stamps_keeps_its_type_and_values(
-    spark: Any, tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_a_column_of_time_stamps_keeps_its_type_and_values(spark: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     trips = _table(spark, tmp_path / "trips")
     before, other = trips.rows(), trips.other_rows()
     assert len(before) == other[1].total() == 20
@@ -71,7 +69,7 @@ def test_d5_a_column_of_time_stamps_keeps_its_type_and_values(
     assert trips.other_rows() == other
 
 
-def test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_refused(
+def test_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_refused(
     spark: Any, tmp_path: Path
 ) -> None:
     trips = _table(spark, tmp_path / "trips")
@@ -98,9 +96,9 @@ def test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_key_generators.py::test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_refused"
+    "tests/formats/test_hudi_key_generators.py::test_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_refused"
 )
-def test_d5_numbers_in_a_merge_on_read_table_that_an_update_made_text_are_not_converted(
+def test_numbers_in_a_merge_on_read_table_that_an_update_made_text_are_not_converted(
     spark: Any, tmp_path: Path
 ) -> None:
     trips = _table(spark, tmp_path / "trips", merge_on_read=True)

@@ -247,7 +247,7 @@ def test_lakefold_and_a_writer_exclude_each_other_through_zookeeper(
     assert contenders() == 0
 
 
-def test_h5_a_lock_whose_zookeeper_session_ended_is_lost_though_another_thread_of_the_process_has_it(
+def test_a_lock_whose_zookeeper_session_ended_is_lost_though_another_thread_of_the_process_has_it(
     table: NewTable, zookeeper: int
 ) -> None:
     lock = {
@@ -310,7 +310,7 @@ def locking(spark: Any) -> Iterator[MetastoreServer]:
         server.remove()
 
 
-def test_h5_a_lock_that_the_metastore_has_let_expire_is_lost_and_ends_the_commit(
+def test_a_lock_that_the_metastore_has_let_expire_is_lost_and_ends_the_commit(
     table: NewTable, locking: MetastoreServer
 ) -> None:
     lock = {

@@ -77,7 +77,7 @@ def age(trips: Table, minutes: float = 2) -> None:
 
 
 @pytest.mark.parametrize("trips", ["cow", "metadata"], indirect=True)
-def test_h5_a_writer_that_commits_after_the_last_check_because_the_lock_expired_loses_no_update(
+def test_a_writer_that_commits_after_the_last_check_because_the_lock_expired_loses_no_update(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with committing(trips, monkeypatch, "after_last_look", tmp_path / "gate") as committed:
@@ -102,7 +102,7 @@ def test_h5_a_writer_that_commits_after_the_last_check_because_the_lock_expired_
     assert len(trips.rows()) == 180, "the next upsert finds every key"
 
 
-def test_h5_a_lock_file_that_would_expire_is_renewed_before_the_commit_and_while_it_is_held(
+def test_a_lock_file_that_would_expire_is_renewed_before_the_commit_and_while_it_is_held(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = Path(trips.base) / ".hoodie/lock"
@@ -130,7 +130,7 @@ def test_h5_a_lock_file_that_would_expire_is_renewed_before_the_commit_and_while
     assert not lock.exists()
 
 
-def test_h5_a_lock_that_expired_before_it_is_confirmed_ends_the_commit_before_it_begins(
+def test_a_lock_that_expired_before_it_is_confirmed_ends_the_commit_before_it_begins(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with committing(trips, monkeypatch, "in_commit", tmp_path / "gate") as committed:
@@ -148,7 +148,7 @@ def test_h5_a_lock_that_expired_before_it_is_confirmed_ends_the_commit_before_it
     other.close()
 
 
-def test_h5_a_commit_that_removed_updates_is_noticed_by_the_next_process_if_this_one_died(
+def test_a_commit_that_removed_updates_is_noticed_by_the_next_process_if_this_one_died(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def died(*arguments: Any) -> None:
@@ -177,7 +177,7 @@ def test_h5_a_commit_that_removed_updates_is_noticed_by_the_next_process_if_this
     assert (updated(trips), trips.timeline().pending) == (20, ())
 
 
-def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_rolled_back(
+def test_a_commit_whose_files_a_writer_has_changed_since_is_not_rolled_back(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify = lock_loss.verify_commit
@@ -195,7 +195,7 @@ def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_rolled_back(
     assert trips.spark.read.format("hudi").load(str(trips.base)).where("ts = 10").count() == 20
 
 
-def test_h5_nothing_is_rolled_back_if_the_lock_was_lost_but_no_writer_committed(
+def test_nothing_is_rolled_back_if_the_lock_was_lost_but_no_writer_committed(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = trips.rows()

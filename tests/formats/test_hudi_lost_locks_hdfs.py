@@ -17,7 +17,7 @@ from lake.formats.hudi.client.client import HudiClient
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def test_h5_a_lock_file_on_hdfs_is_renewed_and_one_that_was_taken_away_ends_the_commit(
+def test_a_lock_file_on_hdfs_is_renewed_and_one_that_was_taken_away_ends_the_commit(
     spark: Any, hdfs: HadoopCluster, tmp_path: Any
 ) -> None:
     location = upload(make_table(spark, tmp_path).base, f"{hdfs.uri}/{uuid.uuid4().hex}/trips")

@@ -60,7 +60,7 @@ def _build(spark: Any, base: Path, options: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("merger", MERGERS)
 @pytest.mark.crossed
-def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_with_a_proof(
+def test_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_with_a_proof(
     spark: Any, tmp_path: Path, merger: str
 ) -> None:
     trips = _table(spark, tmp_path / "trips", merger)
@@ -82,7 +82,7 @@ def test_f8_a_table_whose_merger_hudi_rs_can_not_run_is_clustered_and_compacted_
     assert len(trips.rows()) == len(before)
 
 
-def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: Any, tmp_path: Path) -> None:
+def test_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: Any, tmp_path: Path) -> None:
     trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
@@ -96,7 +96,7 @@ def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: 
             verify_rewrite(rewrite, writer=writer)
 
 
-def test_f8_a_slice_larger_than_one_batch_is_read_in_parts(
+def test_a_slice_larger_than_one_batch_is_read_in_parts(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = _table(spark, tmp_path / "trips", "partial update, version 8")
@@ -106,7 +106,7 @@ def test_f8_a_slice_larger_than_one_batch_is_read_in_parts(
     assert trips.rows() == before
 
 
-def test_f8_a_merger_whose_class_spark_lacks_is_refused_with_the_setting_to_add(spark: Any, tmp_path: Path) -> None:
+def test_a_merger_whose_class_spark_lacks_is_refused_with_the_setting_to_add(spark: Any, tmp_path: Path) -> None:
     trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     edit_properties(tmp_path / "trips", {"hoodie.compaction.payload.class": "com.example.OurPayload"})
     with trips.writer() as writer:

@@ -72,7 +72,7 @@ def test_a_property_that_is_not_served_is_named_with_its_value_and_a_remedy(
     assert remedy in text
 
 
-def test_f8_a_merger_of_the_tables_own_has_to_be_named_as_its_writers_do(templates: Templates, tmp_path: Path) -> None:
+def test_a_merger_of_the_tables_own_has_to_be_named_as_its_writers_do(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("mor", tmp_path / "t")
     strategy = "0f5a8e8c-0000-0000-0000-000000000001"
     edit_properties(base, {"hoodie.record.merge.mode": "CUSTOM", "hoodie.record.merge.strategy.id": strategy})
@@ -83,7 +83,7 @@ def test_f8_a_merger_of_the_tables_own_has_to_be_named_as_its_writers_do(templat
     FORMAT.check(ref(base, write_options={merger: "com.example.OurMerger"}))
 
 
-def test_d7_a_missing_metadata_table_is_refused_with_the_command_that_rebuilds_it(
+def test_a_missing_metadata_table_is_refused_with_the_command_that_rebuilds_it(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("cow", tmp_path / "t")
@@ -99,7 +99,7 @@ def test_d7_a_missing_metadata_table_is_refused_with_the_command_that_rebuilds_i
     assert "files" in (base / ".hoodie/hoodie.properties").read_text()
 
 
-def test_d7_a_metadata_table_that_lacks_a_commit_is_refused(templates: Templates, tmp_path: Path) -> None:
+def test_a_metadata_table_that_lacks_a_commit_is_refused(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("cow", tmp_path / "t")
     past = {"hoodie.metadata.enable": "false", "hoodie.metadata.auto.delete.partitions": "false"}
     write(rows(templates.spark, 900, 910), base, "insert", options=past | {"hoodie.table.name": "cow"})

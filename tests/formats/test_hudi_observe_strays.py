@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("name", ["plain", "cow", "unpartitioned"])
-def test_d3_a_directory_in_a_partition_hides_no_file_of_it(
+def test_a_directory_in_a_partition_hides_no_file_of_it(
     spark: "SparkSession", templates: Templates, tmp_path: Path, name: str
 ) -> None:
     base = templates.copy(name, tmp_path / "t")
@@ -39,7 +39,7 @@ def test_d3_a_directory_in_a_partition_hides_no_file_of_it(
 
 
 @pytest.mark.parametrize("name", ["plain", "cow", "mor"])
-def test_d6_a_directory_of_hudi_files_that_hudi_does_not_call_a_partition_is_none(
+def test_a_directory_of_hudi_files_that_hudi_does_not_call_a_partition_is_none(
     spark: "SparkSession", templates: Templates, tmp_path: Path, name: str
 ) -> None:
     base = templates.copy(name, tmp_path / "t")
@@ -53,7 +53,7 @@ def test_d6_a_directory_of_hudi_files_that_hudi_does_not_call_a_partition_is_non
     assert FORMAT.snapshot(ref(base)).slices.equals(before)
 
 
-def test_d6_a_partition_that_is_marked_in_the_format_of_its_base_files_is_one(
+def test_a_partition_that_is_marked_in_the_format_of_its_base_files_is_one(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("plain", tmp_path / "t")
@@ -63,9 +63,7 @@ def test_d6_a_partition_that_is_marked_in_the_format_of_its_base_files_is_one(
     assert FORMAT.snapshot(ref(base)).slices.equals(before)
 
 
-def test_d6_a_copied_partition_that_readers_count_is_reported_and_left_alone(
-    templates: Templates, tmp_path: Path
-) -> None:
+def test_a_copied_partition_that_readers_count_is_reported_and_left_alone(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("plain", tmp_path / "t")
     partition = min(base.glob("2026-*"))
     shutil.copytree(partition, base / "2026-09-09")
@@ -74,9 +72,7 @@ def test_d6_a_copied_partition_that_readers_count_is_reported_and_left_alone(
 
 
 @pytest.mark.parametrize("name", ["plain", "cow", "mor"])
-def test_d8_a_foreign_parquet_file_refuses_no_table_and_is_named(
-    templates: Templates, tmp_path: Path, name: str
-) -> None:
+def test_a_foreign_parquet_file_refuses_no_table_and_is_named(templates: Templates, tmp_path: Path, name: str) -> None:
     base = templates.copy(name, tmp_path / "t")
     before = FORMAT.snapshot(ref(base)).slices
     partition = Path(max(data_files(base))).parent
@@ -88,7 +84,7 @@ def test_d8_a_foreign_parquet_file_refuses_no_table_and_is_named(
     assert strays == tuple(sorted(("exports/part-00000.parquet", f"{partition}/exports/part-00000.parquet")))
 
 
-def test_d9_a_commit_with_an_empty_file_is_named_and_the_table_left_alone_until_its_repair(
+def test_a_commit_with_an_empty_file_is_named_and_the_table_left_alone_until_its_repair(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("cow", tmp_path / "t")
@@ -107,7 +103,7 @@ def test_d9_a_commit_with_an_empty_file_is_named_and_the_table_left_alone_until_
 
 
 @pytest.mark.parametrize("pattern", ["*.commit", "history/*.parquet", "history/manifest_*"])
-def test_d9_an_unreadable_file_of_the_timeline_is_named_with_the_remedy(
+def test_an_unreadable_file_of_the_timeline_is_named_with_the_remedy(
     templates: Templates, tmp_path: Path, pattern: str
 ) -> None:
     base = templates.copy("archived", tmp_path / "t")
@@ -117,7 +113,7 @@ def test_d9_an_unreadable_file_of_the_timeline_is_named_with_the_remedy(
         FORMAT.verify(ref(base), (), rows=False)
 
 
-def test_d9_discovery_names_a_table_without_its_properties(templates: Templates, tmp_path: Path) -> None:
+def test_discovery_names_a_table_without_its_properties(templates: Templates, tmp_path: Path) -> None:
     sound, lost = templates.copy("plain", tmp_path / "a"), templates.copy("plain", tmp_path / "b/c")
     (lost / ".hoodie/hoodie.properties").unlink()
     found = list(FORMAT.discover(str(tmp_path)))

@@ -15,7 +15,7 @@ from lake.formats.hudi.plans.preconditions import (
     OwnInstant,
     check_preconditions,
     unchanged_instant_check,
-    unmoved_timeline_check,
+    unchanged_timeline_check,
 )
 from lake.formats.hudi.timeline.timeline import Timeline
 
@@ -176,7 +176,7 @@ def test_a_table_whose_timeline_keeps_changing_is_tried_again_later(table: ByHan
 
 def test_nothing_is_done_by_a_timeline_on_which_something_completed_or_was_scheduled_since(table: ByHand) -> None:
     seen = timeline(table)
-    check = unmoved_timeline_check(without_java(table), seen, "cleaning")
+    check = unchanged_timeline_check(without_java(table), seen, "cleaning")
     request(table, "deltacommit", T2)
     check(timeline(table))
     table.request_compaction(T3, table.base_file(T1), [])

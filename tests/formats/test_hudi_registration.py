@@ -16,7 +16,7 @@ from executors.run import run_plan
 pytestmark = pytest.mark.spark
 
 
-def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ_when_it_is_claimed(
+def test_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ_when_it_is_claimed(
     spark: Any, tmp_path: Path
 ) -> None:
     store = store_at(tmp_path)

@@ -45,7 +45,7 @@ def count_of_both(trips: Table) -> int:
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
 @pytest.mark.crossed(first="cow")
-def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: NewTable, kind: str) -> None:
+def test_groups_that_are_live_again_are_found_and_taken_out_for_good(table: NewTable, kind: str) -> None:
     trips = table(kind)
     before = {row[2] for row in trips.rows()}
     second = resurrect(trips)
@@ -66,7 +66,7 @@ def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: N
     assert FORMAT.verify(trips.ref, (), rows=True).resurrected == ()
 
 
-def test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named(table: NewTable) -> None:
+def test_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named(table: NewTable) -> None:
     trips = table()
     second = resurrect(trips)
     one = min(version.path for version in second.superseded)
@@ -82,9 +82,9 @@ def test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named(t
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_resurrected.py::test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named"
+    "tests/formats/test_hudi_resurrected.py::test_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named"
 )
-def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> None:
+def test_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> None:
     trips = table()
     inputs = {version.path for version in resurrect(trips).superseded}
 

@@ -156,7 +156,7 @@ def holder(spark: Any, store: S3Store) -> Iterator[Callable[[str], Holder]]:
         one.provider.close()
 
 
-def test_h5_a_storage_lock_is_renewed_when_it_is_confirmed(holder: Callable[[str], Holder], store: S3Store) -> None:
+def test_a_storage_lock_is_renewed_when_it_is_confirmed(holder: Callable[[str], Holder], store: S3Store) -> None:
     ours, theirs = holder("ours"), holder("theirs")
     lock = ours.take()
     assert (type(lock).__name__, lock.validity) == ("_StorageLock", VALIDITY)
@@ -170,7 +170,7 @@ def test_h5_a_storage_lock_is_renewed_when_it_is_confirmed(holder: Callable[[str
     assert theirs.take().loss_reason() is None
 
 
-def test_h5_a_storage_lock_that_another_holder_has_replaced_is_lost(
+def test_a_storage_lock_that_another_holder_has_replaced_is_lost(
     holder: Callable[[str], Holder], store: S3Store
 ) -> None:
     ours, theirs = holder("ours"), holder("theirs")
@@ -181,7 +181,7 @@ def test_h5_a_storage_lock_that_another_holder_has_replaced_is_lost(
     assert other.loss_reason() is None, "its holder's renewal was not disturbed"
 
 
-def test_h5_a_storage_lock_that_its_store_does_not_let_renew_is_held_for_half_of_its_validity_only(
+def test_a_storage_lock_that_its_store_does_not_let_renew_is_held_for_half_of_its_validity_only(
     holder: Callable[[str], Holder], store: S3Store
 ) -> None:
     ours = holder("ours")

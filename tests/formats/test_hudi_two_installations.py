@@ -80,7 +80,7 @@ def install(tmp_path: Path) -> Iterator[Install]:
         yield new
 
 
-def test_h4_the_table_services_of_a_second_lakefold_delete_nothing_that_the_first_one_retains(
+def test_the_table_services_of_a_second_lakefold_delete_nothing_that_the_first_one_retains(
     table: NewTable, install: Install
 ) -> None:
     trips = table(**RETAINS_ONE)
@@ -99,7 +99,7 @@ def test_h4_the_table_services_of_a_second_lakefold_delete_nothing_that_the_firs
     assert trips.rows() == rows
 
 
-def test_h4_the_cleaner_of_a_second_lakefold_deletes_nothing_that_was_replaced_within_its_retention(
+def test_the_cleaner_of_a_second_lakefold_deletes_nothing_that_was_replaced_within_its_retention(
     table: NewTable, install: Install, tmp_path: Path
 ) -> None:
     trips = table(**RETAINS_ONE)

@@ -53,11 +53,11 @@ def test_a_bucket_has_one_spelling() -> None:
         ("s3://b/t", "a.parquet", "s3://b/t/a.parquet"),
     ],
 )
-def test_p6_a_file_is_below_its_table_unless_its_path_is_absolute(location: str, path: str, place: str) -> None:
+def test_a_file_is_below_its_table_unless_its_path_is_absolute(location: str, path: str, place: str) -> None:
     assert resolve_path(location, path) == place
 
 
-def test_p6_a_table_may_have_files_in_another_bucket(bucket: str, s3_server: S3Server, tmp_path: Path) -> None:
+def test_a_table_may_have_files_in_another_bucket(bucket: str, s3_server: S3Server, tmp_path: Path) -> None:
     with s3_server.filesystem().open_output_stream(f"{bucket}/dt=1/a.parquet") as stream:
         stream.write(b"far")
     (tmp_path / "a.parquet").write_bytes(b"near")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep's decisions about late files: appends and overwrites in previous locations, copies, files that grew."""
+"""The sweep's decisions about late files: appends and overwrites in previous locations, copies, files that grew.
+
+Numbers in the names of tests are those of the rules in docs/decisions/0013-moving-a-partition.md.
+"""
 
 from dataclasses import replace
 

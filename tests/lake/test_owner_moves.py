@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locations that a partition's owner has moved it away from, and the sweep's decisions about files there."""
+"""The locations that a partition's owner has moved it away from, and the sweep's decisions about files there.
+
+Numbers in the names of tests are those of the rules in docs/decisions/0013-moving-a-partition.md.
+"""
 
 from dataclasses import replace
 

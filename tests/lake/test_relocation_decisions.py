@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep's decisions about a partition: missing files, a person's choice, recreated and restored partitions."""
+"""The sweep's decisions about a partition: missing files, a person's choice, recreated and restored partitions.
+
+Numbers in the names of tests are those of the rules in docs/decisions/0013-moving-a-partition.md.
+"""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -164,6 +164,48 @@ def test_a_halt_after_an_owners_move_is_ended_if_a_file_there_was_not_due_at_tha
     assert wrong[-1].endswith("both overwritten")
 
 
+MET = "another program changed chaos.t1 in the metastore during a commit, and one of the two may have undone the other"
+
+
+@pytest.mark.parametrize(
+    ("act", "partition", "seconds_ago", "is_explained"),
+    [
+        ("away", "p1", 1, True),
+        ("back", "p1", 1, True),
+        ("away", "p1", 61, False),
+        ("away", "p2", 1, False),
+        ("drop", "p1", 1, False),
+    ],
+    ids=["moved", "moved back", "long ago", "another partition", "dropped"],
+)
+def test_a_halt_for_a_lost_update_is_ended_if_the_owner_moved_the_partition_at_that_time(
+    halts: Halts,
+    owner: SimpleNamespace,
+    wrong: list[str],
+    commands: Any,
+    act: str,
+    partition: str,
+    seconds_ago: float,
+    is_explained: bool,
+):
+    owner.acts.append({"act": act, "partition": partition, "at": time.time() - seconds_ago})
+    for _ in range(2):
+        halts.judge(halted("chaos.t1", "dt=p1", reason=MET), commands)
+    assert (len(wrong), commands.calls) == ((0, [("resume", "chaos.t1")] * 2) if is_explained else (1, []))
+
+
+def test_a_halt_for_a_lost_update_is_not_ended_during_a_halt_on_purpose(
+    halts: Halts, owner: SimpleNamespace, wrong: list[str], tmp_path: Path, commands: Any
+):
+    owner.acts.append({"act": "away", "partition": "p1", "at": time.time()})
+    split(halts, tmp_path)
+    halts.judge(halted("chaos.t1", "dt=p1", reason=MET), commands)
+    assert (wrong, commands.calls) == ([], [])
+    halts._is_split = False
+    halts.judge(halted("chaos.t1", "dt=p1", reason=MET), commands)
+    assert (wrong, commands.calls) == ([], [("resume", "chaos.t1")])
+
+
 def test_the_overwrite_that_counts_is_the_last_one_of_the_ledger(halts: Halts, tmp_path: Path):
     split(halts, tmp_path)
     (counts,) = (tmp_path / ("here" if halts._take == "current" else "former")).glob("*.parquet")

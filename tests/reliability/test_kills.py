@@ -299,7 +299,8 @@ def kill_at(bench: Bench, offset: timedelta, kills: Kills) -> bool:
         time.sleep(max(0.0, (claimed + offset - datetime.now(UTC)).total_seconds()))
         process.kill()
     finally:
-        stop_group(process)  # type: ignore[arg-type]
+        stop_group(process)
+        process.communicate(timeout=60)  # closes the pipe of its output
     at, killed = datetime.now(UTC), bench.store.plan(plan.plan_id)
     assert bench.rows() == before
     bench.expire()

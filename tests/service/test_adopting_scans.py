@@ -249,9 +249,7 @@ def test_a_scan_reads_the_timeline_s_unfinished_work_once(
     assert reads == ["t1"]
 
 
-def test_f4_the_rollback_command_names_no_command_that_can_not_help(
-    tmp_path: Path, table: TableRef, store: Store
-) -> None:
+def test_the_rollback_command_names_no_command_that_can_not_help(tmp_path: Path, table: TableRef, store: Store) -> None:
     run: Any = SimpleNamespace(store=store)
     own = replace(plan_all(ToyFormat(), table, "own"), table=table)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
@@ -263,7 +261,7 @@ def test_f4_the_rollback_command_names_no_command_that_can_not_help(
     _check_rollback(run, "t1", [lost, known], "8")  # the plan has ended
 
 
-def test_f3_the_instant_of_an_ended_plan_is_adopted_until_it_is_executed_but_not_at_each_scan(
+def test_the_instant_of_an_ended_plan_is_adopted_until_it_is_executed_but_not_at_each_scan(
     tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = configured(tmp_path, table)

@@ -204,7 +204,7 @@ def test_a_key_that_others_could_guess_is_refused_in_the_configuration(tmp_path,
     assert key not in str(refused.value)
 
 
-def test_d2_a_callback_for_another_name_of_a_tables_directory_is_the_tables(context, writer, tmp_path):
+def test_a_callback_for_another_name_of_a_tables_directory_is_the_tables(context, writer, tmp_path):
     known = replace(TRIPS, name="demo.linked", location=str(tmp_path / "lake/trips"))
     Path(known.location).mkdir()
     context.store.register_table(known, "compact")

@@ -128,7 +128,7 @@ def test_overlapping_sources_serve_a_table_once_under_its_first_name(catalog, tm
     assert found.problems == []
 
 
-def test_d2_a_table_with_two_names_is_served_once_under_the_name_of_its_real_location(catalog, tmp_path):
+def test_a_table_with_two_names_is_served_once_under_the_name_of_its_real_location(catalog, tmp_path):
     table(tmp_path / "lake/trips")
     (tmp_path / "lake/alias").symlink_to(tmp_path / "lake/trips")
     (tmp_path / "other").symlink_to(tmp_path / "lake")
@@ -150,7 +150,7 @@ def test_d2_a_table_with_two_names_is_served_once_under_the_name_of_its_real_loc
     assert remembered.find(str(tmp_path / "elsewhere/orders")).name == "o.orders"
 
 
-def test_d2_a_bind_mount_is_the_same_location_as_its_source(tmp_path):
+def test_a_bind_mount_is_the_same_location_as_its_source(tmp_path):
     for name in ("trips", "mounted"):
         (tmp_path / name).mkdir()
     places = (

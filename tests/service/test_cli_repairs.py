@@ -72,7 +72,7 @@ def test_clean_lists_files_to_delete_with_their_times_and_leaves_live_files(lake
     assert lakefold("status").startswith("3 files fewer · 300 B rewritten · 0 B freed · ")
 
 
-def test_c4_clean_closes_files_without_a_replacement_on_the_timeline_and_reports_them(lakefold):
+def test_clean_closes_files_without_a_replacement_on_the_timeline_and_reports_them(lakefold):
     lakefold("plans", "request", "orders")
     store = lakefold.store
     claim = store.claim("test")

@@ -229,7 +229,7 @@ def test_an_unknown_table_exits_10_with_the_nearest_name_from_every_command(lake
 
 
 @pytest.mark.parametrize("why", ["setting", "index", "unreadable"])
-def test_d4_scan_config_check_explain_and_dry_run_refuse_the_same_tables(lakefold, why):
+def test_scan_config_check_explain_and_dry_run_refuse_the_same_tables(lakefold, why):
     properties = lakefold.base / ".hoodie/hoodie.properties"
     assert len(lakefold.json("config", "check")) == 1
     if why == "setting":

@@ -214,7 +214,7 @@ def test_an_exception_stays_inside_its_json_line():
     assert "ValueError: bad" in json.loads(line)["exception"]
 
 
-def test_d9_a_name_with_a_line_break_splits_no_log_line():
+def test_a_name_with_a_line_break_splits_no_log_line():
     line = TextFormatter().format(record("table a\nb\r\nc: scan failed"))
     assert line.endswith("table a\\nb\\nc: scan failed")
     assert len(line.splitlines()) == 1

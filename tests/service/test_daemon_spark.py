@@ -49,7 +49,7 @@ def store(store, tmp_path):
 
 @pytest.mark.parametrize("role", ["all", "executor"])
 @pytest.mark.usefixtures("toys")
-def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_and_is_not_ready(
+def test_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_and_is_not_ready(
     tmp_path, store, monkeypatch, role
 ):
     dead, tries = [True], []
@@ -103,7 +103,7 @@ def readiness(port):
 
 
 @pytest.mark.usefixtures("toys")
-def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_one_runs(tmp_path, store, monkeypatch):
+def test_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_one_runs(tmp_path, store, monkeypatch):
     jvms, lets_start = [], [True]
 
     def start(config, **_):

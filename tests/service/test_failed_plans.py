@@ -62,7 +62,7 @@ def failing(toys: ToyFormat, error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [Rejected(UNREADABLE), Transient(UNREADABLE)], ids=["rejected", "attempts"])
-def test_f8_a_failed_plan_is_not_planned_again_unchanged_and_explain_gives_the_reason(home, toys, error):
+def test_a_failed_plan_is_not_planned_again_unchanged_and_explain_gives_the_reason(home, toys, error):
     failing(toys, error)
     (failed,) = home.scan()
     assert home.store.plan(failed).state is PlanState.FAILED
@@ -77,7 +77,7 @@ def test_f8_a_failed_plan_is_not_planned_again_unchanged_and_explain_gives_the_r
 
 
 @pytest.mark.parametrize("lift", ["inputs", "settings", "write options", "version", "retry", "resume"])
-def test_f8_a_failed_plan_is_planned_again_after_a_change_or_a_request(home, toys, monkeypatch, lift):
+def test_a_failed_plan_is_planned_again_after_a_change_or_a_request(home, toys, monkeypatch, lift):
     failing(toys, Rejected(UNREADABLE))
     (failed,) = home.scan()
     assert home.scan() == []
@@ -106,7 +106,7 @@ def test_f8_a_failed_plan_is_planned_again_after_a_change_or_a_request(home, toy
     assert home.store.figures().count(PlanState.COMPLETED) == 1
 
 
-def test_f8_a_plan_out_of_attempts_is_tried_again_after_a_day(home, toys):
+def test_a_plan_out_of_attempts_is_tried_again_after_a_day(home, toys):
     failing(toys, Transient("connection refused"))
     (failed,) = home.scan()
     assert home.scan() == []
@@ -120,7 +120,7 @@ def test_f8_a_plan_out_of_attempts_is_tried_again_after_a_day(home, toys):
     assert home.store.plan(failed).state is PlanState.FAILED
 
 
-def test_f8_new_files_are_planned_without_the_failed_ones(home, toys):
+def test_new_files_are_planned_without_the_failed_ones(home, toys):
     failing(toys, Rejected(UNREADABLE))
     (failed,) = home.scan()
     toys.hooks.clear()

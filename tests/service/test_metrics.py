@@ -128,7 +128,7 @@ def test_a_failed_scan_is_shown_and_the_layout_of_the_last_good_one_stays(metric
     assert value(scraped, "table_snapshot_timestamp_seconds", **WHERE) == scan_of().taken_at.timestamp()
 
 
-def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, store):
+def test_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, store):
     store.register_table(TABLE, "compact")
     store.record_scan(scan_of())
     assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 0
@@ -150,7 +150,7 @@ def test_files_of_others_are_a_gauge_and_a_table_that_needs_a_person(metrics, st
     assert serializers.status(read_lake_state(store))["attention"] == []
 
 
-def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
+def test_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
     store.register_table(TABLE, "compact")
     store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
     (entry,) = serializers.status(read_lake_state(store))["attention"]

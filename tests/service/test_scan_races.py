@@ -91,7 +91,7 @@ class Tagged(ToyFormat):
         return (base(table) / "uuid").read_text()
 
 
-def test_p5_a_recreated_table_is_recognized_by_the_next_scan_and_its_plans_are_for_the_new_one(
+def test_a_recreated_table_is_recognized_by_the_next_scan_and_its_plans_are_for_the_new_one(
     toys, tmp_path, store, caplog
 ):
     ref = create(tmp_path / "lake" / "t1", name="t1")

@@ -77,6 +77,7 @@ def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
         "executors.shared_session",
         "executors.jars",
         "executors.verification",
+        "executors.verified_files",
         "executors.engines",
     )
     with simulated():

@@ -167,7 +167,7 @@ def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(s
 CLEANER = LockOwner(kind=LockOwnerKind.CLEANER, name="one round")
 
 
-def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_the_partition(store: Store) -> None:
+def test_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_the_partition(store: Store) -> None:
     plan = add(store, "dt=1")
     assert store.lock_partitions(TRIPS, ["dt=1", "dt=2", "dt=3"], CLEANER) == {"dt=2", "dt=3"}
     assert store.lock_partitions(TRIPS, ["dt=2"], LockOwner(kind=LockOwnerKind.SWEEP, name="a sweep")) == frozenset()
@@ -183,7 +183,7 @@ def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_t
     assert store.lock_partitions(TRIPS, ["dt=1"], CLEANER) == frozenset()
 
 
-def test_p10_locks_of_a_process_that_died_are_free_after_some_minutes(store: Store, database_url: str) -> None:
+def test_locks_of_a_process_that_died_are_free_after_some_minutes(store: Store, database_url: str) -> None:
     assert store.lock_partitions(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=1", "dt=2"}
     sql(database_url, "UPDATE live_partition SET expires_at_ms = expires_at_ms - 600000")
     other = LockOwner(kind=LockOwnerKind.CLEANER, name="the next round")
@@ -194,7 +194,7 @@ def test_p10_locks_of_a_process_that_died_are_free_after_some_minutes(store: Sto
     )
 
 
-def test_p11_a_lease_lasts_as_long_as_a_commit_may_take_and_no_heartbeat_shortens_it(
+def test_a_lease_lasts_as_long_as_a_commit_may_take_and_no_heartbeat_shortens_it(
     store: Store, database_url: str
 ) -> None:
     plan = add(store, "dt=1")

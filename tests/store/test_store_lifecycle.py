@@ -368,7 +368,7 @@ def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
     )
 
 
-def test_p8_a_commit_of_another_epoch_is_in_the_plans_history(store: Store) -> None:
+def test_a_commit_of_another_epoch_is_in_the_plans_history(store: Store) -> None:
     plan = add(store, "dt=1")
     store.complete(claimed(store), replace(commit_of(plan), epoch=7), figures_of(plan), {})
     assert store.plan_events(plan.plan_id)[-1].reason.endswith(" by epoch 7")

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of relocated partitions: previous locations, late copies, files that wait for their deletion."""
 
-import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -13,21 +11,17 @@ from relocated import LATE, NEW, completed, known, moved_on
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from executors.relocation.sweep import partitions_awaiting_sweep
-from lake.errors import Integrity
 from lake.model import TableRef
-from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
+from lake.plan import Commit, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
-from lake.relocation.capabilities import returned_reason
 from lake.relocation.catalog_changes import reverted_by_writer
 from lake.relocation.model import (
     LocationState,
-    ModifiedFile,
     NamedRelocation,
     PartitionState,
-    PreviousLocation,
     RelocatedPartition,
 )
-from service.control.store import ErrorClass, PartitionsLocked, Store
+from service.control.store import ErrorClass, Store
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -95,211 +89,6 @@ def test_a_late_copy_has_one_row_for_all_attempts_and_its_source_waits_for_delet
     assert [carry.arrived_ms for carry in known(store).late_copies] == [6_000], "a copy is no arrival"
 
 
-def test_a_late_file_of_a_directory_that_two_partitions_left_is_copied_once_for_each(store: Store) -> None:
-    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=1_000)
-    completed(store)
-    left_too(store)
-    for _ in range(2):
-        store.begin_late_copies(TRIPS, "dt=1", [(late, "v1/dt=1/carried.parquet")], {})
-        store.begin_late_copies(TRIPS, "dt=2", [(late, "v2/dt=2/carried.parquet")], {})
-    with pytest.raises(Integrity, match="is copied for partition dt=1 only"):
-        store.begin_late_copies(TRIPS, "dt=3", [(late, "v3/dt=3/carried.parquet")], {}, former_names={"dt=1"})
-    records = store.relocated_partitions(TRIPS)
-    assert [[(one.target, one.is_done) for one in record.late_copies] for record in records] == [
-        [("v1/dt=1/carried.parquet", False)],
-        [("v2/dt=2/carried.parquet", False)],
-    ]
-
-
-def left_too(store: Store, token: str = "v2") -> Plan:
-    """Partition ``dt=2``, which was read from the same files, leaves the directory of ``dt=1`` as well."""
-    plan = add(store, "dt=2")
-    new = LocatedFile(path=f"{token}/dt=2/new.parquet", bytes=9, modified_ms=9_000)
-    move = Relocation(partition="dt=2", token=token, previous_location="dt=1", location=f"{token}/dt=2", files=(new,))
-    commit = commit_of(plan, token)
-    files = tuple(replace(one, path=one.path.replace("dt=2/", "dt=1/")) for one in commit.superseded)
-    store.complete(claimed(store), replace(commit, superseded=files, relocations=(move,)), figures_of(plan), {})
-    return plan
-
-
-def directory_of_both(store: Store) -> PreviousLocation:
-    """The directory that ``dt=1`` has left, and from which ``dt=2`` was read afterwards."""
-    return store.relocated_partitions(TRIPS, ["dt=1"])[0].previous_locations[0]
-
-
-def test_files_that_another_partition_has_replaced_too_are_expected_until_their_deletion_begins(store: Store) -> None:
-    completed(store)
-    (before,) = known(store).previous_locations
-    left_too(store)
-    files = frozenset(before.expected_files)
-    assert directory_of_both(store) == replace(
-        before, shared_files=files, shared_with=frozenset({(TRIPS.location, "v2", "dt=2")})
-    )
-    first, second = store.awaiting_deletion(TRIPS)
-    assert {first.version.partition, second.version.partition} == {"dt=2"}, "deleted after its retention"
-    store.begin_deletion([first.row_id])
-    begun = directory_of_both(store)
-    assert [one.path for one in begun.expected_files] == [second.version.path]
-    assert [one.path for one in begun.deleting_files] == [first.version.path]
-    assert (begun.deleting_files, begun.is_cleaning_begun, begun.shared_files) == (begun.possible_files, True, files)
-    store.mark_deleted([first.row_id])
-    ended = directory_of_both(store)
-    assert ended == replace(begun, deleting_files=())
-
-
-def test_files_that_a_writer_has_removed_from_another_partition_are_expected_until_they_are_seen_removed(
-    store: Store,
-) -> None:
-    completed(store)
-    files = known(store).previous_locations[0].expected_files
-    left_too(store)
-    (_, other) = store.relocated_partitions(TRIPS)
-    store.record_removed_files(TRIPS, other.previous_locations[0], files)
-    shared = directory_of_both(store)
-    assert (shared.expected_files, shared.is_cleaning_begun) == (files, False)
-    store.record_removed_files(TRIPS, shared, files)
-    assert (directory_of_both(store).expected_files, directory_of_both(store).shared_files) == ((), frozenset())
-
-
-@pytest.mark.parametrize("owner", ["dt=1", "dt=2"])
-def test_a_late_file_that_grew_after_two_partitions_had_copied_it_is_expected_until_each_has_its_new_rows(
-    store: Store, owner: str
-) -> None:
-    completed(store)
-    left_too(store)
-    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=10_000)
-    grown = replace(late, bytes=2, modified_ms=20_000)
-
-    def record_of(partition: str) -> RelocatedPartition:
-        return store.relocated_partitions(TRIPS, [partition])[0]
-
-    def late_files(partition: str) -> list[LocatedFile]:
-        return [one for one in record_of(partition).previous_locations[0].expected_files if one.path == late.path]
-
-    for partition in sorted(["dt=1", "dt=2"], key=owner.__eq__):
-        store.begin_late_copies(TRIPS, partition, [(late, f"{partition}/carried.parquet")], {})
-        record = record_of(partition)
-        store.end_late_copies(TRIPS, [(record.late_copies[0], record.previous_locations[0])])
-    (other,) = {"dt=1", "dt=2"} - {owner}
-    for partition, expected in ((owner, (grown, late)), (other, (grown, grown))):
-        record, copy = record_of(partition), replace(grown, path=f"{partition}/carried.parquet")
-        modified = ModifiedFile(recorded=late, current=grown, copy_path=copy.path)
-        store.record_modified_files(TRIPS, record.latest, [(modified, record.previous_locations[0], copy)])
-        assert (late_files(owner), late_files(other)) == ([expected[0]], [expected[1]])
-
-
-def test_files_of_a_directory_to_which_another_partition_has_returned_are_expected(store: Store) -> None:
-    """If they are gone, a writer has removed them: lakefold did not begin to delete them."""
-    completed(store)
-    files = known(store).previous_locations[0].expected_files
-    left_too(store)
-    again = returned_reason("dt=2", "/lake/trips/dt=1")
-    store.close_superseded({one.row_id: again for one in store.awaiting_deletion(TRIPS)})
-    shared = directory_of_both(store)
-    assert (shared.expected_files, shared.shared_files, shared.possible_files) == (files, frozenset(files), ())
-
-
-def test_files_that_a_partition_has_replaced_again_after_its_return_are_deleted_for_the_other_one_too(
-    store: Store,
-) -> None:
-    """Their deletion looked like a writer's to the first partition, which was halted after an hour."""
-    completed(store)
-    files = known(store).previous_locations[0].expected_files
-    left_too(store)
-    again = returned_reason("dt=2", "/lake/trips/dt=1")
-    store.close_superseded({one.row_id: again for one in store.awaiting_deletion(TRIPS)})
-    assert directory_of_both(store).expected_files == files
-    left_too(store, "v3")
-    shared = directory_of_both(store)
-    assert (shared.expected_files, shared.shared_files) == (files, frozenset(files))
-    assert shared.shared_with == frozenset({(TRIPS.location, "v3", "dt=2")}), (
-        "its deletion is marked under the last relocation"
-    )
-    store.begin_deletion([one.row_id for one in store.awaiting_deletion(TRIPS)])
-    shared = directory_of_both(store)
-    assert (shared.expected_files, shared.deleting_files, shared.is_cleaning_begun) == ((), files, True)
-
-
-def test_a_file_is_expected_while_a_later_file_of_its_name_is_deleted_for_another_partition(store: Store) -> None:
-    completed(store)
-    files = known(store).previous_locations[0].expected_files
-    left_too(store)
-    (_, other) = store.relocated_partitions(TRIPS)
-    later = [replace(one, bytes=one.bytes + 1) for one in files]
-    store.supersede_files(TRIPS, "dt=2", other.previous_locations[0], later)
-    store.begin_deletion([one.row_id for one in store.awaiting_deletion(TRIPS)])
-    shared = directory_of_both(store)
-    assert (shared.expected_files, shared.shared_files, shared.deleting_files) == (files, frozenset(files), ())
-
-
-def with_two_records(store: Store, database_url: str) -> LocatedFile:
-    """Sweeps of two partitions have recorded the same late file at once; returns it."""
-    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=10_000)
-    completed(store)
-    left_too(store)
-    for partition in ("dt=1", "dt=2"):
-        store.begin_late_copies(TRIPS, partition, [(late, f"{partition}/carried.parquet")], {})
-        (record,) = store.relocated_partitions(TRIPS, [partition])
-        store.end_late_copies(TRIPS, [(record.late_copies[0], record.previous_locations[0])])
-    waiting = "UPDATE superseded_version SET deleted_at_ms = NULL, closed_reason = NULL WHERE path = :path"
-    sql(database_url, waiting, path=late.path)
-    return late
-
-
-def test_the_deletion_of_a_late_file_that_two_sweeps_recorded_at_once_counts_for_both_partitions(
-    store: Store, database_url: str
-) -> None:
-    late = with_two_records(store, database_url)
-    assert late in directory_of_both(store).expected_files
-    both = [due for due in store.awaiting_deletion(TRIPS) if due.version.path == late.path]
-    rows = {due.version.partition: due.row_id for due in both}
-    assert rows.keys() == {"dt=1", "dt=2"}
-    assert store.begin_deletion([rows["dt=2"]]) == {rows["dt=2"]}
-    begun = directory_of_both(store)
-    assert (late in begun.expected_files, begun.deleting_files, begun.is_cleaning_begun) == (False, (late,), True)
-
-
-def test_a_late_file_that_two_sweeps_recorded_at_once_is_moved_aside_for_both_partitions(
-    store: Store, database_url: str
-) -> None:
-    late = with_two_records(store, database_url)
-    store.record_archived_files(TRIPS, "dt=2", {late: "aside/late.parquet"})
-    assert late not in directory_of_both(store).files_in_place
-    assert "aside/late.parquet" in {one.path for one in directory_of_both(store).expected_files}
-
-
-def test_late_files_that_two_sweeps_record_at_once_are_deleted_for_both_partitions(
-    store: Store, database_url: str
-) -> None:
-    completed(store)
-    left_too(store)
-    late = [LocatedFile(path=f"dt=1/late-{number}.parquet", bytes=1, modified_ms=10_000) for number in range(200)]
-    records = {}
-    for partition in ("dt=1", "dt=2"):
-        store.begin_late_copies(TRIPS, partition, [(one, f"{partition}/{one.name}") for one in late], {})
-        (records[partition],) = store.relocated_partitions(TRIPS, [partition])
-
-    def end(partition: str) -> None:
-        with contextlib.closing(Store(database_url)) as opened:
-            record = records[partition]
-            opened.end_late_copies(TRIPS, [(one, record.previous_locations[0]) for one in record.late_copies])
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(end, records))
-    due = {one.row_id: one.version.path for one in store.awaiting_deletion(TRIPS) if one.version.partition == "dt=2"}
-    store.begin_deletion(list(due))
-    assert {one.path for one in directory_of_both(store).expected_files}.isdisjoint(due.values())
-
-
-def test_files_that_were_moved_aside_for_another_partition_are_not_expected(store: Store) -> None:
-    completed(store)
-    files = known(store).previous_locations[0].expected_files
-    left_too(store)
-    aside = {file: f"aside/{file.path}" for file in files}
-    store.record_archived_files(TRIPS, "dt=2", aside)
-    assert (directory_of_both(store).expected_files, directory_of_both(store).possible_files) == ((), files)
-
-
 def test_a_begun_relocation_counts_once_it_is_made_and_its_replaced_files_wait_for_deletion_from_then_on(
     store: Store,
 ) -> None:
@@ -353,7 +142,7 @@ def test_locations_of_an_earlier_table_of_the_same_name_do_not_belong_to_the_pre
     ) == ("made at 2", "dt=1", ["dt=1"])
 
 
-class AtHome:
+class CatalogWithRecreatedPartition:
     """A catalog in which the partition was dropped and made again, over the files that a plan had replaced."""
 
     def __init__(self, record: RelocatedPartition, identity: str) -> None:
@@ -393,7 +182,7 @@ def test_replaced_files_block_a_recreated_partition_but_not_a_recreated_table(
 ) -> None:
     completed(store)
     sql(database_url, "UPDATE plan SET identity = 'made at 1'")
-    catalog = cast("TableFormat", AtHome(known(store), now))
+    catalog = cast("TableFormat", CatalogWithRecreatedPartition(known(store), now))
     assert bool(partitions_awaiting_sweep(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
 
 
@@ -405,82 +194,6 @@ def test_the_time_of_consecutive_wait_decisions_is_kept_until_another_decision(s
     assert store.update_waiting(TRIPS, known(store), True) >= timedelta(hours=1)
     store.update_waiting(TRIPS, known(store), False)
     assert not known(store).is_waiting
-
-
-SWEEP, NEXT = (LockOwner(kind=LockOwnerKind.SWEEP, name=name) for name in ("a round", "the next round"))
-
-
-def kept(store: Store, keeper: LockOwner = SWEEP) -> bool:
-    return bool(store.lock_partitions(TRIPS, ["dt=1"], keeper, alongside_plans=True))
-
-
-def test_a_sweep_may_lock_a_partition_alongside_a_plan_but_not_from_its_commit_on(store: Store) -> None:
-    add(store, "dt=1")
-    assert not store.lock_partitions(TRIPS, ["dt=1"], SWEEP), "not without asking for that"
-    assert [kept(store), kept(store), kept(store, NEXT)] == [True, True, False]
-    claim = claimed(store)
-    assert store.begin_commit(claim) == {"dt=1"}
-    store.release_partitions(SWEEP)
-    assert [store.begin_commit(claim), kept(store), store.begin_commit(claim)] == [frozenset(), False, frozenset()]
-    store.requeue(claim, "a lost connection")
-    assert kept(store)
-
-
-@pytest.mark.parametrize("beside_a_plan", [True, False])
-def test_a_sweep_whose_lock_expired_does_not_continue_although_no_other_owner_had_the_lock(
-    store: Store, database_url: str, beside_a_plan: bool
-) -> None:
-    if beside_a_plan:
-        add(store, "dt=1")
-    else:
-        completed(store)
-    assert (kept(store), store.renew_partitions(TRIPS, ["dt=1", "dt=2"], SWEEP)) == (True, {"dt=1"})
-    assert store.renew_partitions(TRIPS, ["dt=1"], NEXT) == frozenset()
-    ends = "guest_until_ms" if beside_a_plan else "expires_at_ms"
-    sql(database_url, f"UPDATE live_partition SET {ends} = {ends} - 120000")
-    assert store.renew_partitions(TRIPS, ["dt=1"], SWEEP) == frozenset()
-    assert kept(store, NEXT)
-    store.release_partitions(NEXT)
-    assert store.renew_partitions(TRIPS, ["dt=1"], SWEEP) == frozenset(), (
-        "it was free, and another owner has locked it since"
-    )
-
-
-def test_a_plan_commits_if_a_sweep_has_not_renewed_its_lock_for_some_minutes(store: Store, database_url: str) -> None:
-    add(store, "dt=1")
-    claim = claimed(store)
-    assert kept(store)
-    sql(database_url, "UPDATE live_partition SET guest_until_ms = guest_until_ms - 120000")
-    assert (store.begin_commit(claim), kept(store)) == (frozenset(), False), "and the round learns that it is over"
-
-
-def test_a_sweep_keeps_its_lock_on_a_partition_when_the_plan_alongside_ends(store: Store) -> None:
-    add(store, "dt=1")
-    claim = claimed(store)
-    assert kept(store)
-    store.cancel(claim, "no need", actor="ada")
-    with pytest.raises(PartitionsLocked, match=r"dt=1 by the sweep \(a round\)"):
-        add(store, "dt=1")
-    assert [kept(store, NEXT), kept(store)] == [False, True]
-    store.release_partitions(SWEEP)
-    add(store, "dt=1")
-
-
-def test_p10_the_cleaner_may_lock_a_partition_of_a_waiting_plan_and_delays_its_commit(store: Store) -> None:
-    cleaner, later = (LockOwner(kind=LockOwnerKind.CLEANER, name=name) for name in ("a cleaner", "a later one"))
-    plan = add(store, "dt=1")
-    assert [kept(store, cleaner), kept(store)] == [True, False]
-    claim = claimed(store)
-    assert [kept(store, cleaner), kept(store), store.begin_commit(claim)] == [True, False, {"dt=1"}]
-    store.release_partitions(cleaner)
-    assert not kept(store, later), "an executor runs it now"
-    assert [store.begin_commit(claim), kept(store, cleaner)] == [frozenset(), False]
-    store.requeue(claim, "a lost connection")
-    assert kept(store, cleaner)
-    store.request_cancel(plan.plan_id, "ada")
-    assert [kept(store, later), kept(store, cleaner)] == [False, True], "it goes on when the plan beside it ends"
-    store.release_partitions(cleaner)
-    assert kept(store, later)
 
 
 def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:

@@ -39,7 +39,7 @@ def test_superseded_versions_are_due_after_the_retention_now_in_force_in_the_ord
     store.mark_deleted([])
 
 
-def test_c4_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store, database_url: str) -> None:
+def test_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store, database_url: str) -> None:
     finish(store, "dt=1", "20260101")
     first, second = store.awaiting_deletion(TRIPS)
     store.mark_deleted([first.row_id])
@@ -109,7 +109,7 @@ def test_a_commit_with_replaced_files_in_more_directories_than_a_statement_may_h
     assert len(store.awaiting_deletion(TRIPS)) == 12_001
 
 
-def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store: Store, database_url: str) -> None:
+def test_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store: Store, database_url: str) -> None:
     plan, written_at = add(store, "dt=1"), datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     commit = commit_of(plan)
     versions = tuple(replace(version, modified_at=written_at) for version in commit.superseded)

@@ -117,7 +117,7 @@ def proxy(url: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
 
 
 @pytest.mark.usefixtures("short")
-def test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them(
+def test_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them(
     proxy: "tuple[subprocess.Popen[str], str]",
 ) -> None:
     process, url = proxy
@@ -154,9 +154,9 @@ def test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_o
 
 
 @pytest.mark.shown_by(
-    "tests/store/test_store_unresponsive.py::test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them"
+    "tests/store/test_store_unresponsive.py::test_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them"
 )
-def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path: Path) -> None:
+def test_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path: Path) -> None:
     if os.geteuid() != 0 or subprocess.run(["unshare", "--net", "true"], check=False).returncode != 0:
         pytest.skip("needs a network namespace of its own, which only root can make here")
     root = Path(__file__).parents[2]
@@ -168,7 +168,7 @@ def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path
     assert goes_on == "goes on"
 
 
-def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "DEFAULT_TIMEOUTS", replace(database.DEFAULT_TIMEOUTS, statement_seconds=1))
     store = Store(url)
     with pytest.raises(DatabaseUnreachable, match="statement timeout"), store._database.read() as connection:
@@ -176,7 +176,7 @@ def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, mon
     store.close()
 
 
-def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         database, "DEFAULT_TIMEOUTS", replace(database.DEFAULT_TIMEOUTS, statement_seconds=1, response_seconds=1.0)
     )
@@ -186,7 +186,7 @@ def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytes
     store.close()
 
 
-def test_f9_two_tries_to_renew_a_lease_end_before_it_does() -> None:
+def test_two_tries_to_renew_a_lease_end_before_it_does() -> None:
     lease, heartbeat = 60, 15
     sqlite = 2 * database.LOCK_WAIT_SECONDS
     postgresql = database.HEARTBEAT_TIMEOUTS.connect_seconds + database.HEARTBEAT_TIMEOUTS.response_seconds

@@ -145,10 +145,10 @@ def _codec_obstacle(copied: Sequence[SourceGroup], options: RewriteOptions) -> s
     return None
 
 
-def _describe_small_row_groups(what: str, average: int, least: int) -> str:
+def _describe_small_row_groups(row_groups: str, average_bytes: int, min_bytes: int) -> str:
     return (
-        f"{what} average {format_bytes(average)}, so a copy would keep row groups too small "
-        f"(needs {format_bytes(least)}, min_row_group)"
+        f"{row_groups} average {format_bytes(average_bytes)}, so a copy would keep row groups too small "
+        f"(needs {format_bytes(min_bytes)}, min_row_group)"
     )
 
 

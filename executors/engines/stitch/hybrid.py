@@ -116,7 +116,7 @@ def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
         if task.additions is not None:
             with reading_input(task, task.inputs[0]):
                 verify_mergeable(decoder.layout, files[0], task.additions)
-        merging = _Merging(task, files[0], sum(run.bytes for run in runs), options, decoder, folder)
+        merging = _RowGroupMerger(task, files[0], sum(run.bytes for run in runs), options, decoder, folder)
         groups = [one for run in runs for one in merging.merged(run)]
         # The engine was chosen by the sizes before the merge.
         parts = plan_outputs(groups, len(task.outputs), max(options.target_file_max_bytes, task.bytes))
@@ -155,7 +155,7 @@ class _TemporaryFiles:
         return path
 
 
-class _Merging:
+class _RowGroupMerger:
     """Merges runs of small row groups of a group's files, under the footer of ``first``."""
 
     def __init__(
@@ -185,12 +185,12 @@ class _Merging:
         return source_groups([merged])
 
 
-def _with_positions(one: SourceGroup) -> SourceGroup:
+def _with_positions(row_group: SourceGroup) -> SourceGroup:
     """Return a row group that can be copied."""
-    if one.group.chunks:
-        return one
-    file = one.file.with_positions()
-    return SourceGroup(file, next(group for group in file.row_groups if group.number == one.group.number))
+    if row_group.group.chunks:
+        return row_group
+    file = row_group.file.with_positions()
+    return SourceGroup(file, next(group for group in file.row_groups if group.number == row_group.group.number))
 
 
 def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

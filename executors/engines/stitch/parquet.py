@@ -248,7 +248,7 @@ def _by_file(part: Sequence[SourceGroup]) -> Iterator[tuple[RawParquetFile, list
             groups = []
 
 
-class _Shifts:
+class _ByteShifts:
     """The distances by which byte ranges of an input are shifted in the output."""
 
     def __init__(self) -> None:
@@ -272,7 +272,7 @@ class _Source:
     def __init__(self, file: RawParquetFile, reader: RangeReader, chunks: Sequence[ColumnChunk]) -> None:
         self.file, self._reader = file, reader
         self.indexes = _Indexes(reader, [span for chunk in chunks for span in (chunk.column_index, chunk.offset_index)])
-        self._shifts = _Shifts()
+        self._shifts = _ByteShifts()
 
     def spans(self, chunk: ColumnChunk) -> list[tuple[int, int]]:
         """Return the bytes of a chunk and of its Bloom filter. Raises ``pa.ArrowInvalid`` for a broken filter."""

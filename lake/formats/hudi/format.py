@@ -20,7 +20,7 @@ from lake.formats.hudi.pending.actions import list_pending_actions
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
 from lake.formats.hudi.pending.request_copies import find_lost_requests
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold
+from lake.formats.hudi.pending.rollbacks import find_orphaned_rollbacks_of_lakefold
 from lake.formats.hudi.plans.clean_bounds import find_passed_replacements
 from lake.formats.hudi.plans.cleaning import find_abandoned_cleans
 from lake.formats.hudi.read.actions import list_actions
@@ -189,11 +189,11 @@ class HudiFormat:
         def read_late_files() -> Collection[str]:
             storage = TableStorage(table.location)
             timeline = Timeline(storage)
-            left = {rollback.target for rollback in find_left_rollbacks_of_lakefold(storage, timeline)}
-            left |= {instant.time for instant in find_lost_requests(storage, timeline)}
-            left |= {instant.time for instant in find_passed_replacements(table, storage, timeline)}
-            left |= set(find_abandoned_cleans(storage, timeline))
-            return sorted(left.union(find_instants_with_late_files(table, storage, timeline)))
+            found = {rollback.target for rollback in find_orphaned_rollbacks_of_lakefold(storage, timeline)}
+            found |= {instant.time for instant in find_lost_requests(storage, timeline)}
+            found |= {instant.time for instant in find_passed_replacements(table, storage, timeline)}
+            found |= set(find_abandoned_cleans(storage, timeline))
+            return sorted(found.union(find_instants_with_late_files(table, storage, timeline)))
 
         return _retry_once(table, read_late_files)
 

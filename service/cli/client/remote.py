@@ -186,8 +186,8 @@ class RemoteClient:
     def close(self) -> None:
         self._http.close()
 
-    def _get_history(self, table: str, what: str, **parameters: Any) -> Document:
-        history_path = f"{self._resource_path(table)}/{what}"
+    def _get_history(self, table: str, resource: str, **parameters: Any) -> Document:
+        history_path = f"{self._resource_path(table)}/{resource}"
         found = self._http.call(
             "GET", history_path, parameters=parameters, repeatable=True, timeout_seconds=_REPLAY_SECONDS
         )

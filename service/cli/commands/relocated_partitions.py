@@ -135,8 +135,8 @@ def home(table: Table, json: Json = False, config: ConfigFile = None) -> int:
 def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> int:
     from lake.model import partition_label
 
-    moved, aside = plural(report.relocated_back, "partition"), plural(report.superseded, "file")
-    line = f"{table}: moved {moved} back, {aside} set aside, {plural(report.waiting, 'partition')} waiting"
+    moved, superseded = plural(report.relocated_back, "partition"), plural(report.superseded, "file")
+    line = f"{table}: moved {moved} back, {superseded} set aside, {plural(report.waiting, 'partition')} waiting"
     document = {
         "table": table,
         "restored_partitions": report.relocated_back,

@@ -144,7 +144,7 @@ class _Demo:
 
         show.chapter(2, "lakefold serve compacts while the writer continues")
         self._write_config(settings.FIRST_RETENTION)
-        self._lakefold("db", "upgrade")
+        self._run_lakefold("db", "upgrade")
         daemon = self._serve()
         self._hold_file.unlink()
         with self._opened_store() as store:
@@ -255,7 +255,7 @@ class _Demo:
         )
         return daemon
 
-    def _lakefold(self, *arguments: str) -> None:
+    def _run_lakefold(self, *arguments: str) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "service.cli.main", *arguments, "--config", str(self._config)],
             cwd=self._directory,
@@ -391,7 +391,7 @@ class _Demo:
         for child in children:
             child.check_alive()
 
-    def _wait_for(self, is_done: Callable[[], bool], what: str, *children: Child, show_writer: bool = False) -> None:
+    def _wait_for(self, is_done: Callable[[], bool], awaited: str, *children: Child, show_writer: bool = False) -> None:
         """Wait until ``is_done()``; raises ChildFailed if a child ends, or if nothing happens for ten minutes."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
@@ -404,6 +404,6 @@ class _Demo:
             self._check_alive(*children)
             if time.monotonic() > deadline:
                 raise children[-1].failure(
-                    f"made no progress for {format_duration(_TIMEOUT_SECONDS)} while the demo waited for {what}"
+                    f"made no progress for {format_duration(_TIMEOUT_SECONDS)} while the demo waited for {awaited}"
                 )
             time.sleep(_POLL_SECONDS / 2)

@@ -58,13 +58,13 @@ class Child:
         if code is not None:
             raise self.failure(f"ended with exit code {code}")
 
-    def failure(self, what: str) -> ChildFailed:
+    def failure(self, problem: str) -> ChildFailed:
         """Print the end of the log on stderr, and return the error with the failure of this process."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         tail = "\n".join(f"    {line}" for line in text.splitlines()[-_TAIL_LINES:])
         sys.stderr.write(f"The last lines of {self.log}:\n{tail}\n")
         sys.stderr.flush()
-        return ChildFailed(f"the demo's {self.name} {what}; its log is {self.log}")
+        return ChildFailed(f"the demo's {self.name} {problem}; its log is {self.log}")
 
     def request_stop(self) -> None:
         """Send SIGTERM once; ``stop`` then does not repeat this first signal."""

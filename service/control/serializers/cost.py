@@ -193,11 +193,11 @@ def _waiting_plan(held: "BlockedPlan") -> dict[str, Any]:
 def describe_held_work(work: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why plans are held back: the number of plans, and the first of them."""
     lines = []
-    for kind, behind in (("exceeds_budget", False), ("window", False), ("budget", True), ("budget", False)):
+    for kind, is_behind_plan in (("exceeds_budget", False), ("window", False), ("budget", True), ("budget", False)):
         held = [
             plan
             for plan in work["waiting_plans"]
-            if plan["kind"] == kind and (plan["behind_plan_id"] is not None) is behind
+            if plan["kind"] == kind and (plan["behind_plan_id"] is not None) is is_behind_plan
         ]
         if held:
             first = f"{plural(len(held), 'plan')} held back; plan {held[0]['plan_id']}"

@@ -155,8 +155,8 @@ def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
     if running and plan.claimed_at and plan.heartbeat_at and 0 < done <= total:
         # All of these times are by the database's clock. A rewrite that failed because groups were unreadable is
         # repeated; its time is in the milliseconds too.
-        over = plan.step in (Step.REWRITE, Step.VERIFY, Step.COMMIT, Step.RECORD)
-        ended = plan.milliseconds.get(Step.REWRITE) if over else None
+        is_past_rewrite = plan.step in (Step.REWRITE, Step.VERIFY, Step.COMMIT, Step.RECORD)
+        ended = plan.milliseconds.get(Step.REWRITE) if is_past_rewrite else None
         since = (plan.heartbeat_at - plan.claimed_at).total_seconds() - sum(plan.milliseconds.values()) / 1000
         seconds = since if ended is None else ended / 1000
         speed = done / seconds if seconds > 0 else None
@@ -175,13 +175,13 @@ def describe_retries(plans: "Sequence[RetryingPlan]", now: datetime) -> str | No
     if not plans:
         return None
     first, more = plans[0], len(plans) - 1
-    again = "its next attempt runs"
+    next_attempt = "its next attempt runs"
     if first.next_attempt_at is not None:
         wait = int((first.next_attempt_at - now).total_seconds())
-        again = f"retry in {format_duration(wait)}" if wait > 0 else "due now"
+        next_attempt = f"retry in {format_duration(wait)}" if wait > 0 else "due now"
     others = f"; and {plural(more, 'more plan')}" if more else ""
     attempt = f"attempt {first.attempt} of {first.max_attempts}: " if first.attempt else ""
-    return f"{attempt}{first.error}; {again}{others}"
+    return f"{attempt}{first.error}; {next_attempt}{others}"
 
 
 def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:

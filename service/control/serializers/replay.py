@@ -41,30 +41,30 @@ def replay(
     }
 
 
-def _policy_document(one: "PolicyOutcome", comparison: "PolicyComparison") -> dict[str, Any]:
+def _policy_document(outcome: "PolicyOutcome", comparison: "PolicyComparison") -> dict[str, Any]:
     """Return a policy's outcome; figures per day are None if the history is too short."""
     from planner.replay.comparison import MIN_RATE_DAYS
 
-    work, end = one.result.work, one.result.final_totals
+    work, end = outcome.result.work, outcome.result.final_totals
     has_rates = comparison.days >= MIN_RATE_DAYS
     document = {
-        "name": one.variant.name,
-        "settings": dict(one.variant.settings),
-        "is_pareto_optimal": one.is_pareto_optimal,
-        "files": one.files,
-        "small_files": one.small_files,
-        "small_share": one.small_share,
+        "name": outcome.variant.name,
+        "settings": dict(outcome.variant.settings),
+        "is_pareto_optimal": outcome.is_pareto_optimal,
+        "files": outcome.files,
+        "small_files": outcome.small_files,
+        "small_share": outcome.small_share,
         "final": {"files": end.files, "small_files": end.small_files, "bytes": end.bytes},
         "plans": work.plans,
         "input_files": work.input_files,
         "output_files": work.output_files,
         "rewritten_bytes": work.rewritten_bytes,
-        "rewritten_bytes_per_day": one.rewritten_bytes_a_day if has_rates else None,
+        "rewritten_bytes_per_day": outcome.rewritten_bytes_a_day if has_rates else None,
         "writer_bytes": work.writer_bytes,
-        "write_amplification": one.write_amplification,
-        "cpu_seconds": one.cpu_seconds_a_day * comparison.days,
-        "cpu_seconds_per_day": one.cpu_seconds_a_day if has_rates else None,
-        "by_day": [_day_document(day) for day in one.result.daily_totals],
+        "write_amplification": outcome.write_amplification,
+        "cpu_seconds": outcome.cpu_seconds_a_day * comparison.days,
+        "cpu_seconds_per_day": outcome.cpu_seconds_a_day if has_rates else None,
+        "by_day": [_day_document(day) for day in outcome.result.daily_totals],
     }
     return both_names("replay.policies[]", document)
 
@@ -82,12 +82,12 @@ def _day_document(day: "DailyTotals") -> Mapping[str, Any]:
     }
 
 
-def _recommended_toml(table: str, one: "PolicyOutcome") -> str:
+def _recommended_toml(table: str, outcome: "PolicyOutcome") -> str:
     """Return the lines for lakefold.toml if the policy differs from the configured one; else ''."""
-    if not one.variant.settings:
+    if not outcome.variant.settings:
         return ""
     lines = ["[[tables]]", f"match = {_toml_value(table)}"]
-    return "\n".join([*lines, *(f"{key} = {_toml_value(value)}" for key, value in one.variant.settings.items())])
+    return "\n".join([*lines, *(f"{key} = {_toml_value(value)}" for key, value in outcome.variant.settings.items())])
 
 
 def _toml_value(value: str) -> str:

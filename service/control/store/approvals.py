@@ -160,7 +160,7 @@ class Proposals(StorePart):
         return row
 
 
-def _log_decision(what: str, row: Row[Any], actor: str, reason: str) -> None:
+def _log_decision(decision: str, row: Row[Any], actor: str, reason: str) -> None:
     log_fields = {"plan": row.id, "table": row.table_name, "epoch": row.epoch}
     why = f": {reason}" if reason else ""
-    logger.info("plan %s of %s %s by %s%s", row.id, row.table_name, what, actor, why, extra=log_fields)
+    logger.info("plan %s of %s %s by %s%s", row.id, row.table_name, decision, actor, why, extra=log_fields)

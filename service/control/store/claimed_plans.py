@@ -30,9 +30,9 @@ from service.control.store.partition_locks import end_exclusive_commit, release_
 from service.control.store.plan_completion import (
     complete_without_claim,
     completion_values,
+    end_committed_attempt,
     end_event,
     halt_of_plan,
-    settle_attempts,
 )
 from service.control.store.relocation.journal import (
     has_relocation_of,
@@ -261,8 +261,8 @@ class ClaimedPlans(StorePart):
     ) -> None:
         """Record the versions that the commit of the plan ``row`` replaced, and clear the plan's stagings.
 
-        ``is_late`` is True if the commit was found after the plan had ended. ``settle_attempts`` handles a commit of an
-        attempt that this database has not recorded.
+        ``is_late`` is True if the commit was found after the plan had ended. ``end_committed_attempt`` handles a commit
+        of an attempt that this database has not recorded.
         """
         others = frozenset[str]()
         if is_late:
@@ -271,7 +271,7 @@ class ClaimedPlans(StorePart):
             record_relocations(connection, row.table_name, commit)
         superseded = [one for one in commit.superseded if one.partition not in others]
         _insert_superseded(connection, row, commit, superseded)
-        settle_attempts(connection, self._settings, row, commit)
+        end_committed_attempt(connection, self._settings, row, commit)
 
     def _leave_inflight(
         self,

@@ -309,7 +309,7 @@ def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
         return psycopg.Connection
     longest = timeouts.response_seconds
 
-    class Bounded(psycopg.Connection[Any]):
+    class BoundedConnection(psycopg.Connection[Any]):
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
             began = time.monotonic()
             try:
@@ -321,7 +321,7 @@ def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
                     raise psycopg.OperationalError(f"no answer within {longest:g} s") from None
                 raise
 
-    return Bounded
+    return BoundedConnection
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

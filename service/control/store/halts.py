@@ -26,13 +26,16 @@ class Halts(StorePart):
         with self._database.write() as connection:
             return record_table_halt(connection, self._settings, table.name, reason)
 
-    def halt_table_of_plan(self, plan_id: str, reason: str) -> bool:
-        """Halt the table of a plan by the name that the plan's row has now; see ``halt_table``."""
+    def halt_table_of_plan(self, plan_id: str, reason: str, partitions: Collection[str] = ()) -> None:
+        """Halt the table of a plan, or only ``partitions`` of it, by the name that the plan's row has now."""
         # Locked: the sweep may be about to transfer the plan to another name of the table.
         name = with_row_locks(select(PlanRow.table_name).where(PlanRow.id == plan_id))
         with self._database.write() as connection:
             table = connection.execute(name).scalar_one()
-            return record_table_halt(connection, self._settings, table, reason)
+            if not partitions:
+                record_table_halt(connection, self._settings, table, reason)
+            for partition in partitions:
+                record_partition_halt(connection, self._settings, table, partition, reason)
 
     def halt_reason(self, plan_id: str) -> str | None:
         """Return why the table of a plan is halted, by the name that the plan's row has now; None if it is not."""

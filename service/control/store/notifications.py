@@ -153,7 +153,7 @@ class Notifications(StorePart):
         self,
         change: Any,
         numbers: Collection[int] | None,
-        what: str,
+        action: str,
         *,
         actor: str,
         skipped_states: Collection[NotificationState] = (),
@@ -164,16 +164,16 @@ class Notifications(StorePart):
                 changed = int(connection.execute(dead).rowcount)
             else:
                 changed = sum(
-                    self._change_one_dead(connection, dead, number, what, skipped_states)
+                    self._change_one_dead(connection, dead, number, action, skipped_states)
                     for number in sorted(set(numbers))
                 )
             subject = "all" if numbers is None else ", ".join(map(str, sorted(set(numbers))))
-            record_audit(connection, actor, f"notifications {what}", subject=subject, detail=f"{changed} changed")
+            record_audit(connection, actor, f"notifications {action}", subject=subject, detail=f"{changed} changed")
         return changed
 
     @staticmethod
     def _change_one_dead(
-        connection: Connection, dead: Any, number: int, what: str, skipped_states: Collection[NotificationState]
+        connection: Connection, dead: Any, number: int, action: str, skipped_states: Collection[NotificationState]
     ) -> bool:
         if connection.execute(dead.where(NotificationRow.id == number)).rowcount:
             return True
@@ -181,7 +181,7 @@ class Notifications(StorePart):
         if row is None:
             raise NotFound(f"no notification {number}")
         if (state := _notification(row).state) not in skipped_states:
-            raise WrongState(f"notification {number} is {state}; only dead ones can be {what}")
+            raise WrongState(f"notification {number} is {state}; only dead ones can be {action}")
         return False
 
 

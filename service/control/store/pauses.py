@@ -104,8 +104,8 @@ def is_served(table_name: Any) -> Any:
     return table_name.not_in(held_back) & ~everything.exists()
 
 
-def _log_change(what: str, name: str | None, why: str) -> None:
+def _log_change(change: str, name: str | None, why: str) -> None:
     if name is None:
-        logger.info("everything %s %s", what, why)
+        logger.info("everything %s %s", change, why)
     else:
-        logger.info("table %s %s %s", name, what, why, extra={"table": name})
+        logger.info("table %s %s %s", name, change, why, extra={"table": name})

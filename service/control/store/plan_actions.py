@@ -100,7 +100,7 @@ class PlanActions(StorePart):
         logger.info("plan %s of %s retried by %s", plan_id, table, actor, extra=log_fields)
 
 
-def _instead_of_retry(row: Row[Any]) -> str:
+def _advice_instead_of_retry(row: Row[Any]) -> str:
     """Return advice for a plan that can't be retried in its present state; '' for a completed plan."""
     if row.state == PlanState.REQUESTED:
         due = datetime_from_ms(row.not_before_ms)
@@ -119,5 +119,5 @@ def _lock_failed_plan(connection: Connection, plan_id: str) -> Row[Any]:
     row = connection.execute(with_row_locks(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
     if row.state != PlanState.FAILED:
         refusal = f"plan {plan_id} is {row.state}; only failed plans can be retried"
-        raise WrongState(refusal + _instead_of_retry(row))
+        raise WrongState(refusal + _advice_instead_of_retry(row))
     return row

@@ -61,8 +61,11 @@ def complete_without_claim(
     schedule_rescan(connection, plan.table.name)
 
 
-def settle_attempts(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
-    """Clear the stagings of the attempt that made the ``commit`` of the plan ``row``; see ``halt_unknown_attempt``."""
+def end_committed_attempt(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
+    """Clear the stagings of the attempt that made the ``commit`` of the plan ``row``.
+
+    If this database has no record of the attempt, halts the table: see ``halt_unknown_attempt``.
+    """
     clear_committed(connection, commit, row.epoch)
     halt_unknown_attempt(connection, settings, row, commit)
 
@@ -100,6 +103,10 @@ def halt_of_plan(
 def end_event(
     plan: Plan, state: PlanState, epoch: int, attempts: int, values: Mapping[str, Any], reason: str
 ) -> NotifiedEvent:
+    """Return the event that ``plan`` has ended in ``state``.
+
+    ``attempts`` is the number of its attempts. ``values`` are columns of its row; the event has those that are figures.
+    """
     figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
     figures |= {key: values[key] for key in _FIGURES if key in values}
     return NotifiedEvent(

@@ -48,15 +48,15 @@ class TableQueries(StorePart):
         """
         columns = self._bytewise(TableRow.name).label("name"), self._sort_value(order).label("value")
         keys = select(*columns).where(*self._filter_conditions(which)).subquery()
-        behind = [] if after is None else [_is_after_cursor(keys, order, after, descending)]
+        after_cursor = [] if after is None else [_is_after_cursor(keys, order, after, descending)]
         by_value = keys.c.value.desc() if descending else keys.c.value
-        query = select(keys).where(*behind).order_by(by_value.nulls_last(), keys.c.name).limit(limit)
+        query = select(keys).where(*after_cursor).order_by(by_value.nulls_last(), keys.c.name).limit(limit)
         with self._database.read() as connection:
             counted = select(func.count()).select_from(TableRow).where(*self._filter_conditions(which))
             total, start = int(connection.execute(counted).scalar_one()), 0
             if after is not None:
-                left = select(func.count()).select_from(keys).where(*behind)
-                start = total - int(connection.execute(left).scalar_one())
+                remaining = select(func.count()).select_from(keys).where(*after_cursor)
+                start = total - int(connection.execute(remaining).scalar_one())
             if page is not None:
                 start = (min(page, max(1, -(-total // limit))) - 1) * limit
                 query = query.offset(start)

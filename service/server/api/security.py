@@ -91,9 +91,9 @@ def require(scope: str, *, all_tables: bool = False) -> Any:
     return Depends(required)
 
 
-def _unauthenticated(what: str, more: str) -> HttpProblemError:
-    challenge = ", ".join(filter(None, ('Bearer realm="lakefold"', more)))
-    return HttpProblemError(problems.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
+def _unauthenticated(detail: str, parameters: str) -> HttpProblemError:
+    challenge = ", ".join(filter(None, ('Bearer realm="lakefold"', parameters)))
+    return HttpProblemError(problems.UNAUTHENTICATED, detail, {"WWW-Authenticate": challenge})
 
 
 def request_token(connection: HTTPConnection) -> tuple[str | None, bool]:

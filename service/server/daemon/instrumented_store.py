@@ -42,10 +42,10 @@ class OutageLog(DatabaseObserver):
             return
         with self._lock:
             # A call that began before the outage may still succeed, which does not mean that the outage is over.
-            over = self._lost_at is not None and began > self._lost_at
-            if over:
+            outage_ended = self._lost_at is not None and began > self._lost_at
+            if outage_ended:
                 self._lost_at = None
-        if over:
+        if outage_ended:
             logger.info("database %s answers again", self._shown_url)
 
     def call_failed(self, error: StoreError) -> None:

@@ -119,7 +119,7 @@ class Scheduler:
                 logger.warning("%s", warning)
         for name, table in tables.items():
             before = self._tables.get(name)
-            if before is None or not _plans_alike(before, table):
+            if before is None or not _has_same_planning(before, table):
                 self._due_at[name] = 0.0
         self._due_at = {name: at for name, at in self._due_at.items() if name in tables}
         budgets = {
@@ -372,11 +372,11 @@ class Scheduler:
         return found
 
     def _in_trace(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
-        def in_trace() -> None:
+        def run_in_trace() -> None:
             with log_fields(table=table), self._hooks.planning_trace(table, traceparent):
                 work()
 
-        return in_trace
+        return run_in_trace
 
     def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
         """Log when a table's scans begin to fail, with a traceback if the error is unexpected."""
@@ -416,7 +416,7 @@ def _with_present_address(former: TableRef, present: ConfiguredTable | None) -> 
     return replace(former, catalog=now)
 
 
-def _plans_alike(one: ConfiguredTable, other: ConfiguredTable) -> bool:
+def _has_same_planning(one: ConfiguredTable, other: ConfiguredTable) -> bool:
     """True if scans of a table plan the same under both configurations."""
     return (one.ref, one.mode, one.access, one.policy) == (other.ref, other.mode, other.access, other.policy)
 

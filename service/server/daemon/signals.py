@@ -29,9 +29,9 @@ def install(*, drain: Callable[[], None], abort: Callable[[], None], reload: Cal
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         # In a new thread, because the interrupted main thread may hold the lock that is needed to set an event.
-        threading.Thread(target=act, args=(signal.Signals(number).name, repeated)).start()
+        threading.Thread(target=handle_signal, args=(signal.Signals(number).name, repeated)).start()
 
-    def act(name: str, repeated: bool) -> None:
+    def handle_signal(name: str, repeated: bool) -> None:
         if repeated:
             logger.warning("%s again: stopping the current plans; a third signal ends the process at once", name)
             abort()

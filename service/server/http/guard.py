@@ -58,7 +58,7 @@ class Guard:
             host = security.request_host(request.headers)
             _check_framing(scope, request)
             if not request.url.path.startswith("/-/"):
-                await self._admit(scope, request, host)
+                await self._check_request(scope, request, host)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
                 # PostgreSQL can't store or compare NUL characters.
                 raise HttpProblemError(problems.USAGE, "the address contains a NUL character")
@@ -75,7 +75,8 @@ class Guard:
         ) as body:
             return await self._app(scope, body.receive, send)
 
-    async def _admit(self, scope: Scope, request: Request, host: str) -> None:
+    async def _check_request(self, scope: Scope, request: Request, host: str) -> None:
+        """Check host name, rate and origin, and set the request's caller. Raises ProblemError."""
         if self._hosts is not None and host not in self._hosts:
             raise HttpProblemError(
                 problems.WRONG_HOST, f"the host name {host!r} is not allowed; add it to http.allowed_hosts", host=host

@@ -52,7 +52,7 @@ class BackgroundQueue:
             except Exception as error:
                 self._log_problem(one_line(error))
 
-    def _log_problem(self, what: str) -> None:
+    def _log_problem(self, problem: str) -> None:
         if time.monotonic() - self._logged_at >= _REPEAT_LOG_SECONDS:
             self._logged_at = time.monotonic()
-            logger.warning("%s: %s; plans continue", self._name, what)
+            logger.warning("%s: %s; plans continue", self._name, problem)

@@ -110,7 +110,8 @@ class Metrics(Observer):
     def _histogram(self, name: str, **labels: str) -> Histogram:
         return self._histograms[f"lakefold_{name}"].labels(**labels)
 
-    def _plans_start_at_zero(self, *, table: str, format: str, kind: str, engine: str) -> None:
+    def _start_plan_counters(self, *, table: str, format: str, kind: str, engine: str) -> None:
+        """Start the counters of a table's plans at 0, so that rates include the first plan."""
         for outcome in FINAL_RESULTS:
             self._count("plans_finished_total", 0, table=table, format=format, kind=kind, outcome=outcome)
         for name in ("input_bytes", "output_bytes", "input_files", "output_files"):
@@ -124,7 +125,7 @@ class Metrics(Observer):
         for table in formats.keys() - self._initialized_tables:
             self._initialized_tables.add(table)
             where = {"table": table, "format": formats[table]}
-            self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=AUTO)
+            self._start_plan_counters(**where, kind=PlanKind.CLUSTERING, engine=AUTO)
             self._count("cleaner_deleted_bytes_total", 0, **where)
             self._count("cleaner_deleted_files_total", 0, **where)
             self._count("cleaner_failures_total", 0, **where, reason=Transient.__name__)
@@ -188,7 +189,7 @@ class Metrics(Observer):
             "plan_stage_duration_seconds", format=format_, kind=plan.kind, engine=plan.options.engine, stage=step
         ).observe(seconds)
         if step is Step.FIND_COMMIT:
-            self._plans_start_at_zero(table=plan.table.name, format=format_, kind=plan.kind, engine=plan.options.engine)
+            self._start_plan_counters(table=plan.table.name, format=format_, kind=plan.kind, engine=plan.options.engine)
         if step is Step.FIND_COMMIT and claim.epoch == 1 and (made := _created_at_seconds(plan.plan_id)) is not None:
             waited = max(0.0, time.time() - seconds - made)
             self._histogram("plan_wait_seconds", format=format_, kind=plan.kind).observe(waited)

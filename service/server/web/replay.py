@@ -171,10 +171,10 @@ def _by_day(policies: Sequence[Mapping[str, Any]]) -> tuple[tuple[datetime, tupl
 
 def _equal_lines(policies: Sequence[Mapping[str, Any]]) -> str:
     """Return the policies that have the same files on each day, so that their lines cover each other; '' if none do."""
-    alike: dict[tuple[int, ...], list[str]] = {}
+    names_by_line: dict[tuple[int, ...], list[str]] = {}
     for policy in policies:
-        alike.setdefault(tuple(day["files"] for day in policy["by_day"]), []).append(policy["name"])
-    groups = [join_names(names) for names in alike.values() if len(names) > 1]
+        names_by_line.setdefault(tuple(day["files"] for day in policy["by_day"]), []).append(policy["name"])
+    groups = [join_names(names) for names in names_by_line.values() if len(names) > 1]
     return f"Equal lines: {'; '.join(groups)}." if groups else ""
 
 

@@ -164,8 +164,8 @@ def _heading(
 
 
 def _nearby_pages(number: int, last: int) -> list[int]:
-    near = range(max(1, number - _PAGES_AROUND), min(last, number + _PAGES_AROUND) + 1)
-    return sorted({1, *near, last})
+    nearby = range(max(1, number - _PAGES_AROUND), min(last, number + _PAGES_AROUND) + 1)
+    return sorted({1, *nearby, last})
 
 
 def _line(

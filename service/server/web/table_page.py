@@ -136,8 +136,8 @@ def table_page(
 
 def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
     """Yield the scans newest first; consecutive scans with the same result are one line."""
-    for _, alike in groupby(scans, _scan_result):
-        newest, *older = alike
+    for _, equal_scans in groupby(scans, _scan_result):
+        newest, *older = equal_scans
         yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)
 
 

@@ -91,13 +91,13 @@ def tiles(points: Sequence[TrendPoint], days: int) -> tuple[Tile, ...]:
         *(
             Tile(
                 name=name,
-                figure=format_bytes(grown[-1][1]),
-                title=f"{grown[-1][1]:,} bytes {period}",
+                figure=format_bytes(growth[-1][1]),
+                title=f"{growth[-1][1]:,} bytes {period}",
                 change=period,
                 href=href,
-                chart=_chart(grown, _TILE),
+                chart=_chart(growth, _TILE),
             )
-            for name, href, grown in (
+            for name, href, growth in (
                 ("Rewritten", "/plans?state=completed", _growth(shown, lambda point: point.rewritten_bytes, trend)),
                 ("Freed", "/cleaning", _growth(shown, lambda point: point.freed_bytes, trend)),
             )
@@ -211,12 +211,12 @@ def _share_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPo
 
 
 def _growth_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> TrendFigure:
-    grown = _growth(points, of, True)
+    growth = _growth(points, of, True)
     return TrendFigure(
         name=name,
-        figure=format_bytes(grown[-1][1]),
-        title=f"{grown[-1][1]:,} bytes",
-        chart=_chart(grown),
+        figure=format_bytes(growth[-1][1]),
+        title=f"{growth[-1][1]:,} bytes",
+        chart=_chart(growth),
     )
 
 

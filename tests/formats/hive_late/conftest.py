@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of Hive that a plan has moved, or not yet."""
+"""Tables of Hive that a plan has moved, or not yet.
+
+Numbers in the names of tests are those of the rules in docs/decisions/0013-moving-a-partition.md.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

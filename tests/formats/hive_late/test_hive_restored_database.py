@@ -6,9 +6,10 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -280,24 +281,29 @@ def test_rule_2_a_plan_that_the_backup_has_as_requested_is_recorded_before_it_is
     assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted([*rows, *late]), None)
 
 
-@pytest.mark.parametrize("how", ["lost", "set back"])
-def test_rule_2_both_commits_of_a_plan_are_recorded_if_the_first_one_was_undone(unmoved: Bench, how: str):
-    """The second one was passed over, since its plan was recorded as completed: the table was halted."""
-    bench = unmoved
-    before, plan = bench.case.partitions(bench.table), bench.request(partitions=[PARTITION])  # type: ignore[attr-defined]
-    to = backup(bench)
-    with (
-        mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, "before_record")),
-        pytest.raises(Killed),
-    ):
+def commit_again_after_an_undone_commit(bench: Bench, kill: AbstractContextManager[Any]) -> Path:
+    """Have an attempt killed after its commit, undo the commit, and run the next one. Returns the first location."""
+    before = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
+    with kill, pytest.raises(Killed):
         bench.run()
     first = here(bench)
     alter_partitions(bench, [before[PARTITION]])
     bench.expire()
     assert bench.rescue() is not None
     assert bench.run().result is RunResult.COMPLETED
+    assert here(bench) not in (first, home(bench))
+    return first
+
+
+@pytest.mark.parametrize("how", ["lost", "set back"])
+def test_rule_2_both_commits_of_a_plan_are_recorded_if_the_first_one_was_undone(unmoved: Bench, how: str):
+    """The second one was passed over, since its plan was recorded as completed: the table was halted."""
+    bench = unmoved
+    plan = bench.request(partitions=[PARTITION])
+    to = backup(bench)
+    kill = mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, "before_record"))
+    commit_again_after_an_undone_commit(bench, kill)
     place, rows = here(bench), in_partition(bench)
-    assert place not in (first, home(bench))
     lose_database(bench) if how == "lost" else set_back(bench, to)
     late = write(home(bench), 900, 910)
     for _ in range(2):
@@ -315,20 +321,13 @@ def test_rule_2_a_late_file_in_the_version_of_an_undone_commit_is_read_if_the_da
 ):
     """No relocation left that version, so the file stayed invisible for good."""
     bench = unmoved
-    before, plan = bench.case.partitions(bench.table), bench.request(partitions=[PARTITION])  # type: ignore[attr-defined]
+    plan = bench.request(partitions=[PARTITION])
     if died == "afterwards":
         point = mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, "before_record"))
     else:
         point = mock.patch("lake.formats.hive.writer.commit_record.mark_committed", side_effect=Killed)
-    with point, pytest.raises(Killed):
-        bench.run()
-    first = here(bench)
-    alter_partitions(bench, [before[PARTITION]])
-    bench.expire()
-    assert bench.rescue() is not None
-    assert bench.run().result is RunResult.COMPLETED
+    first = commit_again_after_an_undone_commit(bench, point)
     place, rows = here(bench), in_partition(bench)
-    assert place not in (first, home(bench))
     lose_database(bench)
     late = [*write(first, 900, 910), *write(home(bench), 910, 920)]
     for _ in range(3):

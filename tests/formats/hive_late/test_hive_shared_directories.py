@@ -270,18 +270,14 @@ def test_rule_7_files_that_were_moved_aside_are_not_deleted_while_another_table_
     assert [version.partition for version in bench.clean().deleted] == [PARTITION] * files
 
 
-@pytest.mark.parametrize("reader", ["another table", "another partition"])
-def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from(
-    bench: Bench, other: Owner, reader: str
-):
-    """Their readers saw its rows from then on."""
-    bench.clean()
+def check_restored_after(bench: Bench, other: Owner, reader: str, directory: Path) -> None:
+    """The partition is restored only once no other ``reader`` reads ``directory``."""
     place, rows = here(bench), in_partition(bench)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         if reader == "another table":
-            published(other, home(bench))
+            published(other, directory)
         else:
-            owner.add(table_name(bench.table), "7", home(bench))
+            owner.add(table_name(bench.table), "7", directory)
         directory_index.clear_directory_caches()
         report = brought_home(bench)
         assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
@@ -291,6 +287,15 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
         else:
             owner.drop(table_name(bench.table), "7")
     assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), rows)
+
+
+@pytest.mark.parametrize("reader", ["another table", "another partition"])
+def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from(
+    bench: Bench, other: Owner, reader: str
+):
+    """Their readers saw its rows from then on."""
+    bench.clean()
+    check_restored_after(bench, other, reader, home(bench))
 
 
 @pytest.mark.parametrize("reader", ["another table", "another partition"])
@@ -299,21 +304,7 @@ def test_rule_7_a_partition_does_not_return_from_a_directory_that_others_are_rea
 ):
     """Their readers missed what was written to it from then on."""
     bench.clean()
-    place, rows = here(bench), in_partition(bench)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        if reader == "another table":
-            published(other, place)
-        else:
-            owner.add(table_name(bench.table), "7", place)
-        directory_index.clear_directory_caches()
-        report = brought_home(bench)
-        assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
-        assert (list(home(bench).iterdir()), in_partition(bench)) == ([], rows)
-        if reader == "another table":
-            other.drop(OTHER, "0")
-        else:
-            owner.drop(table_name(bench.table), "7")
-    assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), rows)
+    check_restored_after(bench, other, reader, here(bench))
 
 
 @pytest.mark.parametrize("reader", ["another table", "another partition"])

@@ -22,7 +22,8 @@ _ORPHAN_SECONDS, _FORGOTTEN_SECONDS = 5, 60
 _DYING_SECONDS = 60
 _NOTING_SECONDS = 3
 _EXPIRES_SECONDS = 4
-_OF_THE_WRITERS_CLEANER = re.compile("the table's own cleaner|has to be deleted first")
+#: reasons to keep a file that only another commit or clean of the writer ends
+_UNTIL_THE_WRITER_WRITES = re.compile("the table's own cleaner|has to be deleted first|waits for the next commit")
 
 
 class System:
@@ -61,12 +62,12 @@ class System:
     def _deletable(self) -> list[tuple[str, str | None]]:
         """Superseded files that are still there, with what keeps each.
 
-        Files which wait until the writer's own cleaner has moved on are left out: the writer writes no more.
+        Leaves out files that wait for the writer's next commit, or for its own cleaner: the writer writes no more.
         """
         done = self.installation.run("clean", "-n", "--json", expect=None)
         entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         found = [(str(entry["path"]), entry["retained_reason"]) for entry in entries]
-        return [(path, kept) for path, kept in found if kept is None or not _OF_THE_WRITERS_CLEANER.search(kept)]
+        return [(path, kept) for path, kept in found if kept is None or not _UNTIL_THE_WRITER_WRITES.search(kept)]
 
     def status(self) -> dict[str, Any]:
         """What ``lakefold status`` says; nothing while its database does not answer."""

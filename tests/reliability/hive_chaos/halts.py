@@ -36,6 +36,11 @@ _SETTLED_WITHIN_SECONDS = 240.0
 #: the reason of a halt for late files in a location that the owner has given up since; a lost database may cause it,
 #: which had the decision on these files, and so may an owner who moves the partition before they are due
 _AFTER_OWNER_MOVE = re.compile("files were written to (?P<location>.+) before the compaction that followed the move")
+#: the reason of a halt if the metastore has not stored what lakefold wrote
+_LOST_UPDATE = re.compile("another program changed .+ in the metastore during a (commit|sweep)")
+#: an act of the owner and a call of lakefold that meet in the metastore are this close; a halt is recorded this much
+#: later at most, unless a fault prevents it
+_MET_WITHIN_SECONDS = 60.0
 
 
 class Halts:
@@ -61,14 +66,18 @@ class Halts:
         self._is_undecided = self._is_database_lost = False
         #: table and partition of what was halted on purpose
         self._settled: set[tuple[str, str]] = set()
+        #: when halts were looked for last, in wall-clock seconds
+        self._judged_at = time.time()
         self._told: set[str] = set()
 
     def judge(self, status: Mapping[str, Any], installation: Installation) -> None:
         """Find halts that nothing was done for. A table that was renamed keeps those of its former names.
 
         The run ends halts for late files in a location that the owner has given up, as a person would: the rows are in
-        the present location. Only a lost database, or a move by the owner before the files were due, explains them.
+        the present location. Only a lost database, or a move by the owner before the files were due, explains them. The
+        run also ends halts of partitions that the owner moved during a commit or sweep.
         """
+        before, self._judged_at = self._judged_at, time.time()
         for entry in status["attention"]:
             table, found = entry["table"], dict[str, str]()
             if entry["halted_at"]:
@@ -81,6 +90,11 @@ class Halts:
                     self._settled.add((table, partition))
                     if table == self._owner.table:  # tried again at the next look if the table is renamed meanwhile
                         installation.run(*_resolve_words(table, partition, "current"), expect=None)
+                elif self._is_lost_update(table, partition, reason, before):
+                    self._settled.add((table, partition))
+                    # Ends all halts of the table, so not while there is one on purpose.
+                    if table == self._owner.table and not (self._is_split or self._halted_table):
+                        installation.run("resume", table, expect=None)
                 elif (text := f"halted: {table}, {partition or 'all of it'}: {reason}") not in self._told:
                     self._told.add(text)
                     self._wrong(text[:1500])
@@ -104,6 +118,20 @@ class Halts:
                 if not self._is_due(write, copied):
                     return True
         return False
+
+    def _is_lost_update(self, table: str, partition: str, reason: str, since: float) -> bool:
+        """True if the owner moved the partition shortly before the halt, which arose after ``since``.
+
+        The metastore then has stored either change, or parts of both: it compares nothing.
+        """
+        if _LOST_UPDATE.match(reason) is None:
+            return False
+        return (table, partition) in self._settled or any(
+            act["act"] in ("away", "back")
+            and f"dt={act['partition']}" == partition
+            and act["at"] > since - _MET_WITHIN_SECONDS
+            for act in self._owner.acts
+        )
 
     def _writes_at(self, location: str) -> set[int]:
         """The numbers of the writes with rows in a location, which is relative in the table's directory."""

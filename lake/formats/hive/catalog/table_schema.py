@@ -41,8 +41,8 @@ def _stored_spark_schema(table: MetastoreTable) -> dict[str, Any] | None:
         text = "".join(properties.get(f"{_SCHEMA_KEY}.part.{number}", "") for number in range(int(parts)))
     try:
         schema = json.loads(text or "")
-        apart = {name.lower() for name, _ in table.partition_columns}
-        return {**schema, "fields": [one for one in schema["fields"] if one["name"].lower() not in apart]}
+        partition_columns = {name.lower() for name, _ in table.partition_columns}
+        return {**schema, "fields": [one for one in schema["fields"] if one["name"].lower() not in partition_columns]}
     except (ValueError, KeyError, TypeError):
         return None
 

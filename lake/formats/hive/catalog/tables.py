@@ -187,29 +187,34 @@ def put_partitions(
             metastore.alter_table(table.database, table.name, one)
 
 
-def find_lost_update(
+def find_lost_updates(
     metastore: MetastoreClient, table: MetastoreTable, written: Mapping[str, MetastorePartition | MetastoreTable]
-) -> str | None:
-    """Return how a partition differs from the one that a call has just ``written``. None if no partition differs.
+) -> Mapping[str, str]:
+    """Return the partitions that differ from those that a call has just ``written``, with the difference of each.
 
     A partition that is missing now, or has another creation time, does not count as different. The metastore refuses
     the call if a partition is missing, so the owner dropped it after the call. Then the call undid no change of the
     owner.
     """
     now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
-    for name, one in written.items():
-        found, what = now.get(name), partition_label(name)
-        created_at = None if found is None else found.metastore_object.created_at
-        if isinstance(one, MetastorePartition) and created_at != one.created_at:
-            continue
-        if found is None:
-            return f"{what} is not in the metastore"
-        if found.location != canonical_location(one.storage.location):
-            return f"{what} is at {found.storage.location}"
-        if found.storage.with_location("") != one.storage.with_location("") or created_at != one.created_at:
-            return f"the columns or the format of {what} changed"
-        if without_statistics(found.parameters) != without_statistics(one.parameters):
-            return f"the properties of {what} changed"
+    differences = {name: _find_difference(name, one, now.get(name)) for name, one in written.items()}
+    return {name: difference for name, difference in differences.items() if difference is not None}
+
+
+def _find_difference(
+    name: str, written: MetastorePartition | MetastoreTable, found: CatalogPartition | None
+) -> str | None:
+    what, created_at = partition_label(name), None if found is None else found.metastore_object.created_at
+    if isinstance(written, MetastorePartition) and created_at != written.created_at:
+        return None
+    if found is None:
+        return f"{what} is not in the metastore"
+    if found.location != canonical_location(written.storage.location):
+        return f"{what} is at {found.storage.location}"
+    if found.storage.with_location("") != written.storage.with_location("") or created_at != written.created_at:
+        return f"the columns or the format of {what} changed"
+    if without_statistics(found.parameters) != without_statistics(written.parameters):
+        return f"the properties of {what} changed"
     return None
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lake.errors import CommitUnknown, Integrity, TableGone, Transient
 from lake.failpoints import failpoint
-from lake.formats.hive.catalog.tables import find_lost_update, list_partitions, load_table, put_partitions
+from lake.formats.hive.catalog.tables import find_lost_updates, list_partitions, load_table, put_partitions
 from lake.formats.hive.commit import commit_lookup, commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot, file_identities
 from lake.formats.hive.files.listing import list_partition_files
@@ -79,13 +79,16 @@ def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> 
     """
     ref = update.ref
     now = load_table(metastore, ref)
-    difference = find_lost_update(metastore, now, update.updated)
-    if difference is None and now.storage.columns != update.table.storage.columns:
-        difference = "the columns of the table changed"
-    if difference is not None:
+    lost = find_lost_updates(metastore, now, update.updated)
+    differences = list(lost.values())
+    if now.storage.columns != update.table.storage.columns:
+        lost, differences = {}, ["the columns of the table changed"]
+    if differences:
+        more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a commit, and one of the two may have "
-            f"undone the other: {difference}; compare with the intended change, then lakefold resume"
+            f"undone the other: {differences[0]}{more}; compare with the intended change, then lakefold resume",
+            partitions=lost,
         )
 
 

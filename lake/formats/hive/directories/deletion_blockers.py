@@ -78,11 +78,11 @@ class _PartitionLocations:
         return None
 
     def _overlapping_locations(self, directory: str) -> Iterator[str]:
-        over = directory
-        while over.strip("/"):
-            if over in self._names:
-                yield over
-            over = dirname(over)
+        ancestor = directory
+        while ancestor.strip("/"):
+            if ancestor in self._names:
+                yield ancestor
+            ancestor = dirname(ancestor)
         for index in range(bisect_left(self._sorted, f"{directory}/"), len(self._sorted)):
             if not self._sorted[index].startswith(f"{directory}/"):
                 return

@@ -222,11 +222,11 @@ def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequen
     return sorted(found)
 
 
-def _record_unreadable(metastore: MetastoreClient, error: Transient, unreadable: dict[str, str], what: str) -> None:
+def _record_unreadable(metastore: MetastoreClient, error: Transient, unreadable: dict[str, str], name: str) -> None:
     """Record that the metastore refused a call. Raises the call's error if the metastore did not answer."""
     if not metastore.is_reusable():
         raise error
-    unreadable[what] = one_line(error)
+    unreadable[name] = one_line(error)
 
 
 class _DirectoryCaches:

@@ -58,11 +58,13 @@ class HiveChangeDetector:
         self._unreported: set[str] = set()
         #: root → the partitions, with their locations, that writers have created again there
         self._recreated: dict[str, list[tuple[str, str]]] = {}
-        #: fingerprints of locations that were passed one by one, 0 if missing, None until the directory above is listed
+        #: fingerprints of the locations that ``find_changed_locations`` was called with: 0 if the location is missing,
+        #: None until its parent directory is listed
         self._location_fingerprints: dict[str, int | None] = {}
-        #: the directory above locations after which the next check continues, and what that check owes for a large one
-        self._last_parent, self._location_cost = "", 0
-        #: directories above locations whose last listing failed
+        #: the parent directory after which the next check of locations continues, and the cost by which the last check
+        #: exceeded its limit: it counts towards the limit of the next check
+        self._last_parent, self._excess_cost = "", 0
+        #: parent directories of locations whose last listing failed
         self._unreachable: set[str] = set()
 
     def find_changed_partitions(self) -> frozenset[str]:
@@ -82,34 +84,37 @@ class HiveChangeDetector:
         self._check_number += 1
         by_directory: dict[str, dict[str, str]] = defaultdict(dict)
         for location in locations:
-            above, _, name = resolve_path(self._ref.location, location).rpartition("/")
-            by_directory[above][name] = location
+            parent, _, name = resolve_path(self._ref.location, location).rpartition("/")
+            by_directory[parent][name] = location
         known = self._location_fingerprints
         changed = {location for location in locations if location not in known}
-        marks = {location: known.get(location) for location in locations}
-        every, cost = sorted(by_directory), self._location_cost
-        for above in every[bisect_right(every, self._last_parent) :]:
+        fingerprints = {location: known.get(location) for location in locations}
+        parents, cost = sorted(by_directory), self._excess_cost
+        for parent in parents[bisect_right(parents, self._last_parent) :]:
             if cost >= MAX_DIRECTORIES_PER_CHECK:
                 break
-            self._last_parent, names = above, by_directory[above]
+            self._last_parent, names = parent, by_directory[parent]
             try:
-                listed = self._list_directory(above)
+                listed = self._list_directory(parent)
             except OSError as error:
                 # This may have taken long. The other directories are listed by the next check.
                 cost = MAX_DIRECTORIES_PER_CHECK
-                self._log_unreachable(above, error)
+                self._log_unreachable(parent, error)
                 continue
-            self._unreachable.discard(above)
+            self._unreachable.discard(parent)
             entries = [one for one in listed if one.is_directory]
-            now = {one.name: mark for one, mark in zip(entries, self._fingerprint_entries(entries), strict=True)}
-            # Before the first listing there is nothing to compare with.
-            changed |= {loc for name, loc in names.items() if marks[loc] not in (None, now.get(name, 0))}
-            marks |= {location: now.get(name, 0) for name, location in names.items()}
-            is_inside = is_below_table(relative_path(self._ref.location, above))
+            present = {
+                one.name: fingerprint
+                for one, fingerprint in zip(entries, self._fingerprint_entries(entries), strict=True)
+            }
+            # The first listing of a directory has no earlier listing to compare with.
+            changed |= {loc for name, loc in names.items() if fingerprints[loc] not in (None, present.get(name, 0))}
+            fingerprints |= {location: present.get(name, 0) for name, location in names.items()}
+            is_inside = is_below_table(relative_path(self._ref.location, parent))
             cost += (1 + len(listed)) * (1 if is_inside else _COST_OUTSIDE)
         else:
             self._last_parent = ""
-        self._location_fingerprints, self._location_cost = marks, max(0, cost - MAX_DIRECTORIES_PER_CHECK)
+        self._location_fingerprints, self._excess_cost = fingerprints, max(0, cost - MAX_DIRECTORIES_PER_CHECK)
         return frozenset(changed)
 
     def _list_directory(self, directory: str) -> Sequence[FileEntry]:

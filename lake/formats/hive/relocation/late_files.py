@@ -12,7 +12,7 @@ from lake.errors import CommitUnknown, Conflict, Integrity, Transient
 from lake.failpoints import failpoint
 from lake.formats.hive.catalog.tables import (
     CatalogPartition,
-    find_lost_update,
+    find_lost_updates,
     list_partitions,
     load_table,
     put_partitions,
@@ -352,10 +352,11 @@ def update_catalog(
             or any(now.parameters.get(name) != parameters.get(name) for name in written_keys)
         ):
             raise Conflict(f"the metastore refused the call: {error}") from error
-    if (difference := find_lost_update(metastore, load_table(metastore, ref), {expected.name: changed})) is not None:
+    if lost := find_lost_updates(metastore, load_table(metastore, ref), {expected.name: changed}):
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
-            f"other: {difference}; compare with the intended change, then lakefold resume"
+            f"other: {lost[expected.name]}; compare with the intended change, then lakefold resume",
+            partitions=lost,
         )
     preconditions.verify_call_in_time(ref, since_check)
 

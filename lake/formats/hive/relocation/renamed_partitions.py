@@ -51,7 +51,7 @@ def find_renamed_partitions(
     latest location. A partition without another name is searched for once an hour in each process, and when other files
     are in its previous locations. Raises Transient.
     """
-    records, found = _Records(ref), {}
+    records, found = _RelocationRecords(ref), {}
     absent = {}
     for one in relocated:
         state = states[one.partition]
@@ -88,7 +88,7 @@ def _find_renamed(
     relocated: RelocatedPartition,
     state: PartitionState,
     partitions: Sequence[CatalogPartition],
-    records: "_Records",
+    records: "_RelocationRecords",
 ) -> PartitionState | None:
     """Return the state if one of ``partitions`` is the relocated one under another name; else None."""
     last = relocated.latest
@@ -111,36 +111,46 @@ def find_other_partitions(
     states: Mapping[str, PartitionState],
     partitions: Mapping[str, CatalogPartition],
 ) -> Mapping[str, PartitionState]:
-    """Return, by name, the states of partitions that were relocated under another name and have a recorded name now.
+    """Return the states of the recorded names that another partition has now, by name.
 
-    Such a partition has another creation time than the recorded one, and the token of a relocation that led to its
-    location, unless that is an unrecorded relocation of the recorded partition itself after it was added again. Or it
-    is the recorded partition, renamed there and back: then its state is that of a partition at its latest location,
-    from which a later relocation has moved it. If lakefold has begun to delete there, the previous locations need
-    nothing as long as they have no late files. Reads the records of these tokens only. Raises Transient.
+    lakefold has relocated that partition under its former name. There are two cases:
+
+    - It is not the recorded partition: it has another creation time, and names a relocation that led to its location.
+      Its state has ``is_other_partition``. This does not apply if the relocation may be an unrecorded one of the
+      recorded partition itself, which was dropped and added again.
+    - It is the recorded partition, which was renamed, relocated under the other name, and renamed back. Its state is
+      that of a partition that is still at its latest recorded location, and ``relocated_as`` has the other name. If
+      lakefold has begun to delete at that location and no late files wait, it has ``is_other_partition`` instead, so
+      the previous locations need nothing.
+
+    Reads only the records of the relocations that these partitions name. Raises Transient.
     """
-    records, found = _Records(ref), {}
+    records, states_of_others = _RelocationRecords(ref), {}
     for one in relocated:
         state, partition = states[one.partition], partitions.get(one.partition)
         if state.token in (None, one.latest.token) or partition is None or state.renamed_to is not None:
             continue
-        present = _present_directory(ref, partition)
-        led_there = [
+        directory = _present_directory(ref, partition)
+        names_at_relocation = [
             move.partition
             for move in records.relocations(state.token or "")
-            if move.partition_created_at == state.created_at and present.may_be_of(move)
+            if move.partition_created_at == state.created_at and directory.may_be_target_of(move)
         ]
-        if led_there and state.created_at != one.latest.partition_created_at:
+        if names_at_relocation and state.created_at != one.latest.partition_created_at:
             # The commit of a partition that was added again may not be recorded yet: then the sweep searches for it.
             is_recorded = any(token == state.token for _, token in one.earlier_locations)
-            if one.partition not in led_there or is_recorded:
-                found[one.partition] = replace(state, is_other_partition=True)
-        elif led_there and one.partition not in led_there:
-            followed = _state_if_renamed(ref, one.latest, state, partition, records)
-            if followed is not None:
-                is_handled = not followed.has_left_location and not has_unhandled_files(one, state, state.location)
-                found[one.partition] = replace(state, is_other_partition=True) if is_handled else followed
-    return found
+            if one.partition not in names_at_relocation or is_recorded:
+                states_of_others[one.partition] = replace(state, is_other_partition=True)
+        elif names_at_relocation and one.partition not in names_at_relocation:
+            state_after_rename = _state_if_renamed(ref, one.latest, state, partition, records)
+            if state_after_rename is not None:
+                is_handled = not state_after_rename.has_left_location and not has_unhandled_files(
+                    one, state, state.location
+                )
+                states_of_others[one.partition] = (
+                    replace(state, is_other_partition=True) if is_handled else state_after_rename
+                )
+    return states_of_others
 
 
 def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionState) -> Hashable:
@@ -151,8 +161,8 @@ def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionSt
     return ref.name, ref.location, last.partition, last.token, last.partition_created_at, hash((files, copies))
 
 
-class _Searches:
-    """The results of searches for the present names of partitions; at most ``_MAX_SEARCHES``. Thread-safe."""
+class _SearchCache:
+    """A cache of at most ``_MAX_SEARCHES`` results of searches for the present names of partitions. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -178,7 +188,7 @@ class _Searches:
                 del self._searched[next(iter(self._searched))]
 
 
-_searches = _Searches()
+_searches = _SearchCache()
 
 
 def _state_if_renamed(
@@ -186,27 +196,35 @@ def _state_if_renamed(
     last: Relocation,
     state: PartitionState,
     partition: CatalogPartition,
-    records: "_Records",
+    records: "_RelocationRecords",
 ) -> PartitionState | None:
     """Return the state if ``partition``, created at the same time, is the partition of ``last``; None if it is not.
 
     The state has no location if no file can be copied to that of ``last``.
     """
     token = relocation_token(partition.parameters)
-    renamed = replace(state, location=None, token=None, renamed_to=partition.name)
-    there = replace(renamed, location=last.location, token=last.token, created_at=last.partition_created_at)
+    without_location = replace(state, location=None, token=None, renamed_to=partition.name)
+    at_last_location = replace(
+        without_location, location=last.location, token=last.token, created_at=last.partition_created_at
+    )
     if token is None:
         return None
     present = _present_directory(ref, partition)
     if token == last.token:
         # Partitions that one plan has relocated have the same token, each in its own directory of the version.
-        return there if present.location == last.location else renamed if present.may_be_of(last) else None
-    left = _relocation_after(last, partition.name, present, token, records)
-    if left is None:
+        return (
+            at_last_location
+            if present.location == last.location
+            else without_location
+            if present.may_be_target_of(last)
+            else None
+        )
+    next_relocation = _relocation_after(last, partition.name, present, token, records)
+    if next_relocation is None:
         return None
     # Once lakefold has begun to delete there, files that are copied there would look like those of an overwrite.
-    has_left_location = left.previous_location == last.location and not records.is_cleaned(left)
-    return replace(there, relocated_as=left.partition) if has_left_location else renamed
+    has_left_location = next_relocation.previous_location == last.location and not records.is_cleaned(next_relocation)
+    return replace(at_last_location, relocated_as=next_relocation.partition) if has_left_location else without_location
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +234,8 @@ class _Directory:
     location: str
     file_names: Callable[[], Collection[str]]
 
-    def may_be_of(self, move: Relocation) -> bool:
-        """True if ``move`` led there: to this location, or to a directory that the metastore has moved there.
+    def may_be_target_of(self, move: Relocation) -> bool:
+        """True if ``move`` led to this location, or to a directory that the metastore has since moved to this location.
 
         The metastore moves the directory of a managed table's partition to that of its new name, which is in no
         version. The names of files that a rewrite wrote are unique.
@@ -234,7 +252,7 @@ def _present_directory(ref: TableRef, partition: CatalogPartition) -> _Directory
 
 
 def _relocation_after(
-    last: Relocation, name: str, present: _Directory, token: str, records: "_Records"
+    last: Relocation, name: str, present: _Directory, token: str, records: "_RelocationRecords"
 ) -> Relocation | None:
     """Return the relocation of a partition that left the directory of ``last``. None if there is none.
 
@@ -243,25 +261,27 @@ def _relocation_after(
     A relocation follows the relocation whose version it left. If it left a directory outside of versions, it follows a
     relocation back to this directory, which has a record of its own, or one whose directory the metastore moved there.
     """
-    reached, seen = [(present, token)], set[str]()
-    while reached:
-        directory, token = reached.pop()
+    pending, seen = [(present, token)], set[str]()
+    while pending:
+        directory, token = pending.pop()
         if token in seen:
             continue
         seen.add(token)
         for move in records.relocations(token):
-            is_of_partition = move.partition == name or directory.may_be_of(move)
+            is_of_partition = move.partition == name or directory.may_be_target_of(move)
             if not is_of_partition or move.partition_created_at != last.partition_created_at:
                 continue
-            left = _Directory(move.previous_location, partial(records.replaced_names, move))
-            if left.may_be_of(last):
+            left_directory = _Directory(move.previous_location, partial(records.replaced_file_names, move))
+            if left_directory.may_be_target_of(last):
                 return move
             version = records.version_of(move.previous_location)
-            reached += [(left, before) for before in ([version] if version else records.tokens_before(move))]
+            pending += [
+                (left_directory, earlier) for earlier in ([version] if version else records.tokens_before(move))
+            ]
     return None
 
 
-class _Records:
+class _RelocationRecords:
     """The records of a table's commits and relocations; each one is read once."""
 
     def __init__(self, ref: TableRef) -> None:
@@ -281,7 +301,7 @@ class _Records:
         except OSError as error:
             raise Transient(f"the markers of deleted files of {self._ref.name} can't be read: {error}") from error
 
-    def replaced_names(self, move: Relocation) -> Collection[str]:
+    def replaced_file_names(self, move: Relocation) -> Collection[str]:
         """Return the names of the files that a relocation has replaced."""
         record = self._read(move.token)
         replaced = () if record is None else record.commit.superseded
@@ -289,14 +309,14 @@ class _Records:
 
     def tokens_before(self, move: Relocation) -> Collection[str]:
         """Return the tokens of the relocations that may have led to the location that ``move`` left."""
-        written_by = (version_of_output(name) for name in self.replaced_names(move))
-        return {*self.relocations_back_to(move.previous_location), *filter(None, written_by)}
+        written_by = (version_of_output(name) for name in self.replaced_file_names(move))
+        return {*self.tokens_of_relocations_back_to(move.previous_location), *filter(None, written_by)}
 
     def version_of(self, location: str) -> str | None:
         """Return the version in which a location is. None if it is in no version."""
         return version_of_directory(self._ref, resolve_path(self._ref.location, location))
 
-    def relocations_back_to(self, location: str) -> Sequence[str]:
+    def tokens_of_relocations_back_to(self, location: str) -> Sequence[str]:
         """Return the tokens of the relocations that led back to a location and that no plan made."""
         if self._tokens_back is None:
             found = defaultdict(list)

@@ -132,7 +132,7 @@ def _slices_needing_archive(
     """Return the ``slices`` with a file whose commit may have been archived."""
     active = {instant.time for instant in timeline.instants} | history.commit_times
 
-    def archived(name: str) -> bool:
+    def may_be_archived(name: str) -> bool:
         return (file := parse_file_name(name)) is not None and file.instant not in active
 
     # A file ends in `_INSTANT.parquet` or `_INSTANT.log.V_TOKEN`; splitting is faster than a regex.
@@ -140,7 +140,7 @@ def _slices_needing_archive(
         entry
         for entry in slices
         if (entry.base is not None and entry.base.rpartition("_")[2].partition(".")[0] not in active)
-        or any(archived(name) for name in entry.logs)
+        or any(may_be_archived(name) for name in entry.logs)
     ]
 
 

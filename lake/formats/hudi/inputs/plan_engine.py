@@ -82,12 +82,14 @@ def choose_engine(
 
     Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """
-    for kept, anew in (
+    for value_kept, how_to_rewrite in (
         (_find_numeric_text_column(read_footers, text_columns), "without UPDATE in Spark SQL"),
         (_find_rebased_values(read_footers) if has_dates else None, "in the proleptic Gregorian calendar"),
     ):
-        if kept is not None:
-            return _require_copy(plan, read_footers, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
+        if value_kept is not None:
+            return _require_copy(
+                plan, read_footers, value_kept, how_to_rewrite, merge_on_read=merge_on_read, can_copy=can_copy
+            )
     if plan.kind is PlanKind.COMPACTION:
         return EngineChoice(name="spark", reason=_MERGED)
     wanted = plan.options.engine

@@ -95,16 +95,16 @@ class LockJournal:
         # Hadoop's checksum file; the next lock creates its own.
         self.lock.with_name(f".{self.lock.name}.crc").unlink(missing_ok=True)
         # Moved, not unlinked: a lock file created in between can be put back.
-        aside = self.lock.with_name(f".{self.lock.name}.{uuid.uuid4().hex}")
+        moved_file = self.lock.with_name(f".{self.lock.name}.{uuid.uuid4().hex}")
         try:
-            os.rename(self.lock, aside)
+            os.rename(self.lock, moved_file)
         except FileNotFoundError:
             return False
-        is_own = entry.is_entry_of(aside.stat())
+        is_own = entry.is_entry_of(moved_file.stat())
         if not is_own:
             with suppress(FileExistsError):
-                os.link(aside, self.lock)
-        aside.unlink()
+                os.link(moved_file, self.lock)
+        moved_file.unlink()
         return is_own
 
     def delete_stale_entries(self) -> None:

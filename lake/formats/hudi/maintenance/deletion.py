@@ -63,7 +63,9 @@ def _delete_batch(
         by_partition.setdefault(victim.partition, []).append(victim.path)
     newest = max(victim.instant for victim in victims)
     clean_files(client, timeline, by_partition, read_cleaner_progress(timeline), superseded_by=newest, fence=fence)
-    behind = client.storage.sizes([version.path for version in victims])
-    if behind:
-        raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files, such as {sorted(behind)[0]}")
+    remaining = client.storage.sizes([version.path for version in victims])
+    if remaining:
+        raise Transient(
+            f"{client.table.name}: Hudi's clean left {len(remaining)} files, such as {sorted(remaining)[0]}"
+        )
     return DeletionResult(bytes_freed=sum(sizes[version.path] for version in victims), retained=left)

@@ -19,14 +19,14 @@ from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ende
 from lake.formats.hudi.pending.late_files import is_begun_by_writer, read_instant_record
 from lake.formats.hudi.pending.rollbacks import (
     describe_obsolete_rollback,
-    find_left_rollbacks,
     find_obsolete_rollback,
+    find_orphaned_rollbacks,
     find_running_rollback,
 )
 from lake.formats.hudi.plans import adoption
 from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress, stated_earliest
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
-from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unchanged_timeline_check
 from lake.formats.hudi.plans.rollback import finish_rollback
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.read.commits import plan_id_of
@@ -213,7 +213,7 @@ def _run_archival(client: HudiClient) -> str | None:
     if oldest:
         minimum = max(minimum, len([i for i in commits if i.time >= oldest]))
     maximum = max(maximum, minimum + 1)
-    check_preconditions(client, "archiving", check=unmoved_timeline_check(client, timeline, "archiving"))
+    check_preconditions(client, "archiving", check=unchanged_timeline_check(client, timeline, "archiving"))
     java = client.new_unlocked_client({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum), _BEYOND_SAVEPOINTS: "false"})
     try:
         java.archive()
@@ -255,9 +255,10 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
         ):
             adoption.abort_adopted(client, time)
             return f"{instant.kind} {time} is rolled back to requested: its files are deleted"
-        if (left := next((one for one in find_left_rollbacks(timeline) if one.instant == instant), None)) is not None:
-            finish_rollback(client, left)
-            return f"rollback {time} of {left.action} {left.target} is finished"
+        orphaned = next((one for one in find_orphaned_rollbacks(timeline) if one.instant == instant), None)
+        if orphaned is not None:
+            finish_rollback(client, orphaned)
+            return f"rollback {time} of {orphaned.action} {orphaned.target} is finished"
         if (obsolete := find_obsolete_rollback(timeline, instant)) is not None:
             raise Rejected(
                 f"{client.table.name}: rollback {time} must not be finished; "

@@ -28,7 +28,7 @@ _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftRollback:
+class OrphanedRollback:
     """A pending rollback, and the time and action of its target, which is no longer on the timeline."""
 
     instant: Instant
@@ -65,25 +65,25 @@ def find_running_rollback(
     return None
 
 
-def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
-    """Yield the pending rollbacks of clusterings and compactions that were removed from the timeline.
+def find_orphaned_rollbacks(timeline: Timeline) -> Iterator[OrphanedRollback]:
+    """Yield the pending rollbacks whose target, a clustering or compaction, was removed from the timeline.
 
-    A target that has completed and was archived is no longer on the active timeline, either: such a rollback would
-    delete committed files, so it is left out, as it is if the archive does not reach back to its target.
+    A target that has completed and was archived is not on the active timeline either. A rollback of such a target would
+    delete committed files, so it is left out. It is also left out if the archive does not reach back to its target.
     """
-    return (left for left in _list_without_target(timeline) if _is_unarchived(timeline, left))
+    return (orphaned for orphaned in _list_without_target(timeline) if _is_unarchived(timeline, orphaned))
 
 
-def find_obsolete_rollback(timeline: Timeline, rollback: Instant) -> LeftRollback | None:
+def find_obsolete_rollback(timeline: Timeline, rollback: Instant) -> OrphanedRollback | None:
     """Return the pending ``rollback`` if its target has completed and was archived; None otherwise.
 
     No process may execute it: it would delete the files of its target, which are committed.
     """
-    found = (left for left in _list_without_target(timeline) if left.instant == rollback)
-    return next((left for left in found if _is_archived(timeline, left)), None)
+    found = (orphaned for orphaned in _list_without_target(timeline) if orphaned.instant == rollback)
+    return next((orphaned for orphaned in found if _is_archived(timeline, orphaned)), None)
 
 
-def describe_obsolete_rollback(timeline: Timeline, obsolete: LeftRollback) -> str:
+def describe_obsolete_rollback(timeline: Timeline, obsolete: OrphanedRollback) -> str:
     """Describe, for a message, how to end a rollback of ``find_obsolete_rollback``."""
     names = (obsolete.instant.inflight_file, obsolete.instant.requested_file)
     files = [timeline.storage.display_path(f"{timeline.directory}/{name}") for name in names if name is not None]
@@ -93,13 +93,13 @@ def describe_obsolete_rollback(timeline: Timeline, obsolete: LeftRollback) -> st
     )
 
 
-def is_without_target(timeline: Timeline, left: LeftRollback) -> bool:
-    """True if ``left`` is still pending, and its target not on the active timeline. The archive is not read."""
-    return left in _list_without_target(timeline)
+def is_without_target(timeline: Timeline, orphaned: OrphanedRollback) -> bool:
+    """True if ``orphaned`` is still pending, and its target not on the active timeline. The archive is not read."""
+    return orphaned in _list_without_target(timeline)
 
 
-def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
-    """Yield the pending rollbacks of clusterings and compactions that are not on the active timeline."""
+def _list_without_target(timeline: Timeline) -> Iterator[OrphanedRollback]:
+    """Yield the pending rollbacks whose target, a clustering or compaction, is not on the active timeline."""
     for instant in timeline.pending:
         if instant.kind != "rollback":
             continue
@@ -109,37 +109,38 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
             continue
         target, action = rollback_target(plan), rollback_action(plan)
         if action in _REWRITE_ACTIONS and timeline.find(target) is None:
-            yield LeftRollback(instant=instant, target=target, action=action)
+            yield OrphanedRollback(instant=instant, target=target, action=action)
 
 
-def _is_unarchived(timeline: Timeline, left: LeftRollback) -> bool:
-    """True if the target of ``left`` was removed and not archived, by the archive, which is read for this."""
-    return not _is_archived(timeline, left) and is_covered_by_timelines(timeline, left.target)
+def _is_unarchived(timeline: Timeline, orphaned: OrphanedRollback) -> bool:
+    """True if the target of ``orphaned`` was removed and not archived. Reads the archive."""
+    return not _is_archived(timeline, orphaned) and is_covered_by_timelines(timeline, orphaned.target)
 
 
-def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:
+def _is_archived(timeline: Timeline, orphaned: OrphanedRollback) -> bool:
     # The active timeline was listed first, so a target archived meanwhile is found twice, never missed.
-    return any(True for _ in timeline.archived(times={left.target}, plans=False, metadata=False))
+    return any(True for _ in timeline.archived(times={orphaned.target}, plans=False, metadata=False))
 
 
-def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -> list[LeftRollback]:
-    """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database.
+def find_orphaned_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -> list[OrphanedRollback]:
+    """Return the rollbacks of ``find_orphaned_rollbacks`` whose target was an instant of a lakefold plan.
 
-    An instant that lakefold saw completed is left out. So is a rollback that this process failed to
-    finish, until its next try is due (``pending.retries``). A rollback that the archive excludes, or whose target can't
-    be looked for because the archive is damaged, counts as such a try: the sweep must not read the archive each time.
+    The plan may be one of another database. An instant that lakefold saw completed is left out. So is a rollback that
+    this process failed to finish, until its next try is due (``pending.retries``). If the archive excludes a rollback,
+    or is damaged and can't be searched for its target, this counts as a failed try: the sweep must not read the archive
+    each time.
     """
     found = []
-    for left in _list_without_target(timeline):
-        if not is_try_due(storage, left.instant.time) or not _is_uncommitted(storage, left.target):
+    for orphaned in _list_without_target(timeline):
+        if not is_try_due(storage, orphaned.instant.time) or not _is_uncommitted(storage, orphaned.target):
             continue
         try:
-            if _is_unarchived(timeline, left):
-                found.append(left)
+            if _is_unarchived(timeline, orphaned):
+                found.append(orphaned)
                 continue
         except ArchiveUnreadable as error:
-            log.warning("rollback %s of %s can't be finished: %s", left.instant.time, left.target, error)
-        record_failed_try(storage, left.instant.time)
+            log.warning("rollback %s of %s can't be finished: %s", orphaned.instant.time, orphaned.target, error)
+        record_failed_try(storage, orphaned.instant.time)
     return found
 
 

@@ -219,12 +219,12 @@ def compute_clean_bounds(
     last = max([deleted, *overlapped])
     # Hudi allows a savepoint of the very bound that the table's own cleaner records. So this bound has to be later than
     # such a commit.
-    passed = deleted <= progress.start and all(newest < progress.start for newest in overlapped)
+    is_before_start = deleted <= progress.start and all(newest < progress.start for newest in overlapped)
     after_last = max(_first_readable_after(timeline, last), stated_earliest(timeline))
-    readable = max(last, stated_earliest(timeline)) if passed else after_last
-    apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
+    readable = max(last, stated_earliest(timeline)) if is_before_start else after_last
+    has_archiver_bound, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held
-    if not apart:
+    if not has_archiver_bound:
         # Without a bound of its own for the archiver, both bounds are one instant. lakefold deletes files in the order
         # of their commits. Only if another process deleted out of order do the bounds conflict; then the archiver's
         # bound wins, so that the rows of the newest state are right. The bound for readers wins against instants that

@@ -36,7 +36,7 @@ from lake.formats.hudi.plans.preconditions import (
     OwnInstant,
     check_preconditions,
     unchanged_instant_check,
-    unmoved_timeline_check,
+    unchanged_timeline_check,
 )
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata, planned_slices
 from lake.units import format_duration
@@ -263,7 +263,7 @@ def publish_clean(
         client,
         _CLEANING,
         own=OwnInstant(time=instant),
-        check=unmoved_timeline_check(client, timeline, _CLEANING),
+        check=unchanged_timeline_check(client, timeline, _CLEANING),
         fence=fence,
     )
     client.meta.getActiveTimeline().saveToCleanRequested(requested, client.option_of(plan))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
-from lake.formats.hudi.plans.preconditions import PUBLISHING, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, unchanged_timeline_check
 from lake.formats.hudi.timeline.timeline import Timeline, write_stats
 
 #: actions of writers; other checks compare the file groups of pending table services with those of a plan
@@ -49,13 +49,14 @@ def publication_check(
 ) -> Callable[[Timeline], None]:
     """Return the check of a publication for ``check_preconditions``, against the timeline ``expected``.
 
-    The check raises Transient if the timeline moved (``unmoved_timeline_check``), and WriterBegan if a writer has begun
-    since: up to table version 6 a writer that has not seen a compaction names its logs after the compacted base file.
+    The check raises Transient if the timeline has changed (``unchanged_timeline_check``), and WriterBegan if a writer
+    has begun since: up to table version 6 a writer that has not seen a compaction names its logs after the compacted
+    base file.
     """
-    unmoved = unmoved_timeline_check(client, expected, PUBLISHING)
+    check_unchanged = unchanged_timeline_check(client, expected, PUBLISHING)
 
     def check(timeline: Timeline) -> None:
-        unmoved(timeline)
+        check_unchanged(timeline)
         busy = find_inflight_writer(client, timeline, partitions)
         if busy is not None:
             raise WriterBegan(client.table.name, busy)

@@ -28,8 +28,8 @@ from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.pending.actions import plan_kind
 from lake.formats.hudi.pending.rollbacks import (
     describe_obsolete_rollback,
-    find_left_rollbacks,
     find_obsolete_rollback,
+    find_orphaned_rollbacks,
     find_running_rollback,
     rollback_target,
 )
@@ -120,7 +120,7 @@ def check_preconditions(
     raise Transient(f"{client.table.name}: the table's timeline changed {_ATTEMPTS} times while {doing}")
 
 
-def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
+def unchanged_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
     """Return a check for ``check_preconditions``: no instant completed and no plan was scheduled since ``expected``.
 
     The check raises Transient otherwise. ``expected`` is the timeline as the caller listed it.
@@ -274,7 +274,7 @@ def _how_to_finish_rollback(name: str, timeline: Timeline, rollback: Instant) ->
 
     Hudi's writes finish pending rollbacks, except those of clusterings and compactions.
     """
-    if any(left.instant == rollback for left in find_left_rollbacks(timeline)):
+    if any(left.instant == rollback for left in find_orphaned_rollbacks(timeline)):
         return f"lakefold tables rollback {name} {rollback.time} finishes it"
     if (obsolete := find_obsolete_rollback(timeline, rollback)) is not None:
         return describe_obsolete_rollback(timeline, obsolete)
@@ -315,10 +315,10 @@ def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, 
     _refuse_repeated_hour(client, observed.timeline, doing)
     _refuse_writers_clock(client, observed.timeline, doing, skew)
     while (now := _current_time(client, observed.timeline)) <= latest.time:
-        behind = parse_instant_time(latest.time) - parse_instant_time(now)
-        if behind > skew:
+        lag = parse_instant_time(latest.time) - parse_instant_time(now)
+        if lag > skew:
             raise Transient(_describe_clock_behind(client, observed.timeline, latest, now, doing, skew))
-        time.sleep(behind.total_seconds() + 0.001)
+        time.sleep(lag.total_seconds() + 0.001)
 
 
 def _current_time(client: HudiClient, timeline: Timeline) -> str:

@@ -15,8 +15,8 @@ from lake.formats.hudi.pending.late_files import (
 )
 from lake.formats.hudi.pending.retries import record_failed_try
 from lake.formats.hudi.pending.rollbacks import (
-    LeftRollback,
-    find_left_rollbacks_of_lakefold,
+    OrphanedRollback,
+    find_orphaned_rollbacks_of_lakefold,
     is_without_target,
 )
 from lake.formats.hudi.plans.preconditions import (
@@ -83,66 +83,66 @@ def roll_back_beside_commit(client: HudiClient, instant: Instant, partitions: Co
     client.meta.reloadActiveTimeline()
 
 
-def finish_left_rollbacks(client: HudiClient) -> None:
+def finish_orphaned_rollbacks(client: HudiClient) -> None:
     """Finish the rollbacks of lakefold's instants during which a process died; see ``pending.rollbacks``.
 
     Idempotent.
 
     Raises Transient if one can't be finished now; the next try is then delayed.
     """
-    found = find_left_rollbacks_of_lakefold(client.storage, client.read_timeline())
+    found = find_orphaned_rollbacks_of_lakefold(client.storage, client.read_timeline())
     if not found:
         return
     try:
         with translated_errors(client.table, _FINISHING), client.locked(_FINISHING):
-            found = find_left_rollbacks_of_lakefold(client.storage, client.read_timeline())
-            for left in found:
-                finish_rollback(client, left)
-                log.warning("%s: finished rollback %s of %s", client.table.name, left.instant.time, left.target)
+            found = find_orphaned_rollbacks_of_lakefold(client.storage, client.read_timeline())
+            for orphaned in found:
+                finish_rollback(client, orphaned)
+                log.warning("%s: finished rollback %s of %s", client.table.name, orphaned.instant.time, orphaned.target)
     except LakefoldError:
-        for left in found:
-            record_failed_try(client.storage, left.instant.time)
+        for orphaned in found:
+            record_failed_try(client.storage, orphaned.instant.time)
         raise
 
 
-def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
+def finish_rollback(client: HudiClient, orphaned: OrphanedRollback) -> None:
     """Execute a pending rollback again, as Hudi does after a crash; call it under the lock.
 
-    The process of the rollback has ended, since a rollback completes under the lock. ``left`` was found under the lock,
-    too. Raises Rejected if readers see a file that the rollback would delete: its target was committed, and the archive
-    has lost it.
+    The process of the rollback has ended, since a rollback completes under the lock. ``orphaned`` was found under the
+    lock, too. Raises Rejected if readers see a file that the rollback would delete: its target was committed, and the
+    archive has lost it.
     """
-    _refuse_live_files(client, left)
+    _refuse_live_files(client, orphaned)
 
     def check(now: Timeline) -> None:
-        if not is_without_target(now, left):
-            raise Transient(f"{client.table.name}: rollback {left.instant.time} changed while {_FINISHING}")
+        if not is_without_target(now, orphaned):
+            raise Transient(f"{client.table.name}: rollback {orphaned.instant.time} changed while {_FINISHING}")
 
-    refuse_running_rollback(client, client.read_timeline(), left.target, _FINISHING)
+    refuse_running_rollback(client, client.read_timeline(), orphaned.target, _FINISHING)
     generator = client.meta.getInstantGenerator()
     target = {
         "clustering": generator.getClusteringCommitInflightInstant,
         "compaction": generator.getCompactionInflightInstant,
         "replacecommit": generator.getReplaceCommitInflightInstant,
-    }[left.action](left.target)
+    }[orphaned.action](orphaned.target)
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     check_preconditions(client, _FINISHING, is_withdrawal=True, check=check)
-    table.rollback(client.context, left.instant.time, target, False, True)
+    table.rollback(client.context, orphaned.instant.time, target, False, True)
     client.meta.reloadActiveTimeline()
-    record_withdrawal(client.storage, left.target, removed=True)
+    record_withdrawal(client.storage, orphaned.target, removed=True)
 
 
-def _refuse_live_files(client: HudiClient, left: LeftRollback) -> None:
+def _refuse_live_files(client: HudiClient, orphaned: OrphanedRollback) -> None:
     timeline = client.read_timeline()
-    plan = timeline.plan(left.instant) or {}
+    plan = timeline.plan(orphaned.instant) or {}
     partitions = {request.get("partitionPath") or "" for request in plan.get("RollbackRequests") or ()}
     where = None if is_listed_by_metadata_table(timeline) else partitions
     live = [path for entry in list_latest_slices(client.storage, timeline, where) for path, _ in entry.sized_paths]
-    if (path := find_rolled_back(plan, left.target, live)) is not None:
+    if (path := find_rolled_back(plan, orphaned.target, live)) is not None:
         raise Rejected(
-            f"{client.table.name}: rollback {left.instant.time} must not be finished: it would delete {path}, which "
-            f"readers see although {left.action} {left.target} is in neither timeline; if its commit was archived, put "
-            "the archived timeline back from a backup"
+            f"{client.table.name}: rollback {orphaned.instant.time} must not be finished: it would delete {path}, "
+            f"which readers see although {orphaned.action} {orphaned.target} is in neither timeline; if its commit was "
+            "archived, put the archived timeline back from a backup"
         )
 
 

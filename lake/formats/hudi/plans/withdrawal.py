@@ -25,7 +25,7 @@ from lake.formats.hudi.pending.rollback_guard import has_markers, write_rollback
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.requests import delete_request, write_back_lost_requests
-from lake.formats.hudi.plans.rollback import finish_left_rollbacks, refuse_inflight_other, roll_back_beside_commit
+from lake.formats.hudi.plans.rollback import finish_orphaned_rollbacks, refuse_inflight_other, roll_back_beside_commit
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
     PLAN_KEY,
@@ -139,7 +139,7 @@ def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str
     ):
         timeline = client.read_timeline()
         removed = [path for time in sorted(instants) for path in _remove_late_files_of(client, timeline, time)]
-    finish_left_rollbacks(client)
+    finish_orphaned_rollbacks(client)
     return removed
 
 

@@ -135,10 +135,14 @@ def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
             own_commits.append((instant, end, plan_id))
     found = []
     for instant, end in other_commits:
-        met = next((plan for own, own_end, plan in own_commits if own.time < end and instant.time < own_end), None)
-        if met is not None:
+        overlapped_plan = next(
+            (plan for own, own_end, plan in own_commits if own.time < end and instant.time < own_end), None
+        )
+        if overlapped_plan is not None:
             at = instant_datetime(end, timeline.timezone)
-            found.append(OverlappingCommit(instant=instant.time, action=instant.kind, completed_at=at, plan_id=met))
+            found.append(
+                OverlappingCommit(instant=instant.time, action=instant.kind, completed_at=at, plan_id=overlapped_plan)
+            )
     return tuple(found)
 
 

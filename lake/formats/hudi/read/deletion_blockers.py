@@ -208,28 +208,28 @@ def _find_archival_blockers(
     """
     oldest, overlapped = min(replaced, default=""), find_newest_overlapped(timeline)
     pending = min((i.time for i in timeline.pending if i.kind in REPLACING_KINDS), default="")
-    staying = _StayingFiles(timeline, options, retention)
+    retained = _RetainedFiles(timeline, options, retention)
     waits: dict[str, str] = {}
     for time in instants:
         newest = overlapped.get(time, "")
         end = find_end_of_overlaps(overlapped, time) or newest
         during = (commit for commit in sorted(replaced) if time < commit <= end)
-        stays = next(filter(None, (staying.reason(commit, replaced[commit]) for commit in during)), None)
+        retained_reason = next(filter(None, (retained.reason(commit, replaced[commit]) for commit in during)), None)
         why = f"Hudi would save {newest}, and a restore to it rolls {time} back, since it completed after that commit"
         if oldest and oldest < time:
             path = _describe_retained_file(timeline, replaced[oldest][0])
             waits[time] = f"{path}, which commit {oldest} replaced, has to be deleted first"
         elif pending and pending < time:
             waits[time] = f"pending {pending} is older than {time} and may replace files to be deleted first"
-        elif stays is not None:
-            waits[time] = f"{stays}, and while it exists, {why}"
+        elif retained_reason is not None:
+            waits[time] = f"{retained_reason}, and while it exists, {why}"
         elif pending and newest and pending <= end:
             waits[time] = f"pending {pending} may replace files, and while these exist, {why}"
     return waits
 
 
-class _StayingFiles:
-    """Tells which replaced files stay for another reason than the order of deletions.
+class _RetainedFiles:
+    """The replaced files that are retained for another reason than the order of deletions.
 
     lakefold deletes the files of all its rewrites in order, and so does its service ``clean`` with the other files. So
     only files that stay for another reason are waited for: two files must not wait for each other.

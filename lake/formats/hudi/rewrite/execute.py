@@ -281,10 +281,10 @@ def _stopping(
     Readers would soon see the jobs' files: a commit makes all files with its time visible. The event stops the engine
     of the rewrite, in that case and once ``cancelled`` is set.
     """
-    over, stopped = threading.Event(), threading.Event()
+    block_ended, stopped = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(_TAKEOVER_POLL_SECONDS):
+        while not block_ended.wait(_TAKEOVER_POLL_SECONDS):
             # Errors of the check, or of the cancellation of a job that has ended, are ignored.
             with contextlib.suppress(Exception):
                 if cancelled.is_set():
@@ -298,7 +298,7 @@ def _stopping(
     try:
         yield stopped
     finally:
-        over.set()
+        block_ended.set()
         thread.join()
 
 
@@ -371,7 +371,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
 
-            def fenced() -> None:
+            def final_fence() -> None:
                 fence()
                 _prepare_table(client, written.rewrite)
                 failpoint("in_commit")
@@ -392,7 +392,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
                 own=OwnInstant(time=instant, is_pending=True, inputs=reads),
                 check=check,
                 prepare=prepare,
-                fence=fenced,
+                fence=final_fence,
             )
             failpoint("after_last_look")
             called = True

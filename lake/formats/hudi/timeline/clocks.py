@@ -144,11 +144,13 @@ def _is_consistent(stamps: _ClockOffsets, min_actions: int) -> bool:
     """True if the stamps come from at least ``min_actions`` actions and agree: then their files were not copied."""
     if len(stamps) < _MIN_AGREEING:
         return False
-    apart = stamps[0][0] - stamps[-1][0]
+    spread = stamps[0][0] - stamps[-1][0]
     formed = [one.claimed_at for _, one, _ in stamps]
     span = max(formed) - min(formed)
     actions = {number for _, _, number in stamps}
-    return len(actions) >= min_actions and apart <= MAX_WRITE_DELAY and span >= max(_MIN_SPAN, apart * _MIN_SPAN_RATIO)
+    return (
+        len(actions) >= min_actions and spread <= MAX_WRITE_DELAY and span >= max(_MIN_SPAN, spread * _MIN_SPAN_RATIO)
+    )
 
 
 def zone_difference(ahead: timedelta) -> timedelta:

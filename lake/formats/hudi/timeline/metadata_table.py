@@ -114,11 +114,11 @@ def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     if missing:
         path = storage.path(DIRECTORY)
         yield f"{_PARTITIONS} names {', '.join(missing)}, which {path} does not have; {_REBUILD_REMEDY}"
-    late = _missing_commits(timeline, Timeline(storage.subdirectory(DIRECTORY)))
-    if late:
+    missing_commits = _missing_commits(timeline, Timeline(storage.subdirectory(DIRECTORY)))
+    if missing_commits:
         yield (
-            f"the metadata table lacks {len(late)} commits (first: {late[0]}), readers that list by it do not see "
-            f"their files; {_REBUILD_REMEDY}"
+            f"the metadata table lacks {len(missing_commits)} commits (first: {missing_commits[0]}), readers that list "
+            f"by it do not see their files; {_REBUILD_REMEDY}"
         )
 
 
@@ -141,11 +141,11 @@ def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
     if not known:
         return []
     times, since = {instant.time for instant in known}, min(instant.time for instant in known)
-    late = [instant for instant in timeline.commits if instant.time > since and instant.time not in times]
+    missing = [instant for instant in timeline.commits if instant.time > since and instant.time not in times]
     if timeline.layout != 1:  # layout 1 has modification times only, which don't survive copying a table
-        made = min(instant.completed_at or "" for instant in known)
-        late = [instant for instant in late if (instant.completed_at or "") > made]
-    return [instant.time for instant in late]
+        first_completed_at = min(instant.completed_at or "" for instant in known)
+        missing = [instant for instant in missing if (instant.completed_at or "") > first_completed_at]
+    return [instant.time for instant in missing]
 
 
 def find_streaming_writer(storage: TableStorage, timeline: Timeline, is_dead: Callable[[str], bool]) -> str | None:

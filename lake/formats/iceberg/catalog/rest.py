@@ -36,7 +36,7 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     from requests import RequestException
     from requests.adapters import HTTPAdapter
 
-    class _Bounded(HTTPAdapter):
+    class _AdapterWithTimeout(HTTPAdapter):
         """Sets a timeout for each request: PyIceberg sets none, and a stalled server would block lakefold for ever."""
 
         def send(self, *arguments: Any, **options: Any) -> Any:
@@ -46,7 +46,7 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
         def _create_session(self) -> Any:
             session = super()._create_session()
             for scheme in ("http://", "https://"):
-                session.mount(scheme, _Bounded())
+                session.mount(scheme, _AdapterWithTimeout())
             return session
 
     catalog = None

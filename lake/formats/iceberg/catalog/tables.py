@@ -50,7 +50,7 @@ class LoadedTable:
             raise Rejected(f"{self.ref.name}: the table property {key} = {text!r} is not a whole number") from None
 
 
-class _NotStoredHere(Rejected):
+class _MetadataNotLocal(Rejected):
     """The table is not on a local or mounted file system, or its metadata file is missing."""
 
 
@@ -105,7 +105,7 @@ def other_locations(settings: Mapping[str, str], ref: TableRef) -> Iterator[tupl
             continue
         try:
             found = _load_once(opened, replace(ref.catalog, table=name), name)
-        except (TableGone, _NotStoredHere):
+        except (TableGone, _MetadataNotLocal):
             continue
         except Rejected as error:
             raise Rejected(
@@ -152,7 +152,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
         except FileNotFoundError as error:
             if attempt + 1 < _TRIES:
                 continue  # the owner's writer removes old metadata files
-            raise _NotStoredHere(f"{name}: a metadata file is missing: {first_line(error)}") from error
+            raise _MetadataNotLocal(f"{name}: a metadata file is missing: {first_line(error)}") from error
         except OSError as error:
             raise Transient(f"{name}: its metadata can't be read: {first_line(error)}") from error
         except Exception as error:  # of PyIceberg and pydantic: unknown versions, torn files
@@ -161,7 +161,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
             raise TableGone(f"{name}: catalog {catalog.name!r} has no table {catalog.table}")
         location, metadata = found
         if not is_local(metadata.location):
-            raise _NotStoredHere(
+            raise _MetadataNotLocal(
                 f"{name}: it is at {metadata.location}; Iceberg tables are served on local file systems only"
             )
         ref = TableRef(name=catalog.table, format=KIND, location=canonical_location(metadata.location), catalog=catalog)

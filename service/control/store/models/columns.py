@@ -67,6 +67,7 @@ RowId = BigInteger().with_variant(Integer, "sqlite")
 
 
 def in_clause(column: str, values: Any) -> str:
+    """Return the SQL condition that ``column`` has one of ``values``. The values are quoted but not escaped."""
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 

@@ -41,7 +41,7 @@ from service.control.store.models import (
     TableRow,
 )
 from service.control.store.other_names import owners_under_other_names, serialize_partition_locks
-from service.control.store.plan_completion import complete_without_claim, halt_unknown_attempt, settle_attempts
+from service.control.store.plan_completion import complete_without_claim, end_committed_attempt, halt_unknown_attempt
 from service.control.store.relocation.journal import (
     has_relocation_of,
     latest_location,
@@ -172,7 +172,7 @@ class DiscoveredRelocations(StorePart):
         """Complete the plan of ``commit``, which is under this name, so that no executor records it again."""
         row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == commit.plan_id)).one()
         complete_without_claim(connection, self._settings, row, commit, lambda plan: figures(plan, commit))
-        settle_attempts(connection, self._settings, row, commit)
+        end_committed_attempt(connection, self._settings, row, commit)
 
 
 def _lock_plan(connection: Connection, table: TableRef, commit: Commit) -> Row[Any] | None:

@@ -210,8 +210,8 @@ def _load_histories(
         if len(identities) > 1 or not moves or any(one.made_at_ms is None for one in moves):
             continue
         # Later records of a location identify the files that were copied from it, until the files in it are deleted.
-        over = takewhile(lambda one: one.is_old and (one.partition_path, one.token) not in needed, moves)
-        numbers = {one.id for one in over}
+        cleaned_up = takewhile(lambda one: one.is_old and (one.partition_path, one.token) not in needed, moves)
+        numbers = {one.id for one in cleaned_up}
         yield RelocationHistory(
             partition=name,
             relocations=tuple(_past_relocation(one, is_cleaned_up=one.id in numbers) for one in moves),

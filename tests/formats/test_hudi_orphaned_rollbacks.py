@@ -15,8 +15,8 @@ from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending import retries
 from lake.formats.hudi.pending.late_files import record_commit, record_instant
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold
-from lake.formats.hudi.plans.rollback import finish_left_rollbacks
+from lake.formats.hudi.pending.rollbacks import find_orphaned_rollbacks_of_lakefold
+from lake.formats.hudi.plans.rollback import finish_orphaned_rollbacks
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
 
@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> ByHand:
 
 def found(table: ByHand) -> list[str]:
     storage = TableStorage(str(table.base))
-    return [left.target for left in find_left_rollbacks_of_lakefold(storage, Timeline(storage))]
+    return [left.target for left in find_orphaned_rollbacks_of_lakefold(storage, Timeline(storage))]
 
 
 def recorded(table: ByHand, instant: str) -> TableStorage:
@@ -65,7 +65,7 @@ def test_the_archive_is_not_read_for_a_rollback_that_the_sweep_does_not_finish_n
         if why == "committed":
             record_commit(storage, T3)
         else:
-            (left,) = find_left_rollbacks_of_lakefold(storage, Timeline(storage))
+            (left,) = find_orphaned_rollbacks_of_lakefold(storage, Timeline(storage))
             retries.record_failed_try(storage, left.instant.time)
     del reads[:]
     assert (found(table), reads) == ([], [])
@@ -122,6 +122,6 @@ def test_a_rollback_is_not_finished_if_the_archive_has_lost_its_target_whose_fil
         return
     assert found(table) == [T3]
     with pytest.raises(Rejected, match=rf"rollback {T4} must not be finished: it would delete p/{committed}, which"):
-        finish_left_rollbacks(without_java(table))
+        finish_orphaned_rollbacks(without_java(table))
     assert found(table) == [], "it is tried again later"
     assert (table.base / "p" / committed).exists()
