@@ -46,7 +46,7 @@ TABLES = {
     "deletes": ("small", TableKind(deleted=DELETED)),
     "vectors": ("small", TableKind(version=3, deleted=DELETED)),
 }
-#: of lakefold's engines only ``arrow`` rewrites files with position deletes, and none files with deletion vectors
+#: of lakefold's engines only ``arrow`` rewrites files with row-level deletes
 WAYS_WITH_DELETES = ("iceberg-auto", "rewrite-2", "rewrite-8", "pyiceberg")
 #: the newest format version of which PyIceberg (0.12) writes manifests
 MAX_PYICEBERG_VERSION = 2
@@ -64,8 +64,9 @@ FORMATS = Page(
     notes={
         "deletes": "lakefold rewrites files with position deletes by `arrow`. Its verification reads all values of the "
         "inputs and outputs once more, which `rewrite_data_files` does not.",
-        "vectors": "lakefold rewrites files with deletion vectors by Iceberg's own reader and writer, one job for each "
-        "group. Its verification reads all values once more, and compares the row ids of all rows.",
+        "vectors": "lakefold rewrites files with deletion vectors by `arrow`, which stores the id of each row and the "
+        "number of its last change. Its verification reads all values once more, and compares the ids and numbers of "
+        "all rows.",
     },
     verdicts=format_verdicts,
     reference="rewrite-2",

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from lake.engines import (
     NO_OMISSIONS,
+    NO_ROW_COLUMNS,
+    AddsRowColumns,
     ChecksManyTasks,
     OmitsRows,
     RewriteEngine,
@@ -105,15 +107,26 @@ def _first_able(
 def _unsupported_reasons(
     engine: RewriteEngine, tasks: Sequence[RewriteTask], options: RewriteOptions
 ) -> Sequence[str | None]:
-    asked = [task for task in tasks if task.omissions is None or isinstance(engine, OmitsRows)]
+    lacking = [_lacking_ability(engine, task) for task in tasks]
+    asked = [task for task, reason in zip(tasks, lacking, strict=True) if reason is None]
     if isinstance(engine, ChecksManyTasks):
         reasons = iter(engine.unsupported_reasons(asked, options))
     else:
         reasons = (engine.unsupported_reason(task, options) for task in asked)
-    # An engine that does not know of omissions would return deleted rows to the table.
-    return [
-        next(reasons) if task.omissions is None or isinstance(engine, OmitsRows) else NO_OMISSIONS for task in tasks
-    ]
+    return [next(reasons) if reason is None else reason for reason in lacking]
+
+
+def _lacking_ability(engine: RewriteEngine, task: RewriteTask) -> str | None:
+    """Return why an engine never gets such a task, whatever its files are; None if it may get the task.
+
+    An engine that does not know of omissions would return deleted rows to the table. An engine that does not know of
+    row columns would lose the ids of rows.
+    """
+    if task.omissions is not None and not isinstance(engine, OmitsRows):
+        return NO_OMISSIONS
+    if task.row_columns and not isinstance(engine, AddsRowColumns):
+        return NO_ROW_COLUMNS
+    return None
 
 
 def _choose_automatically(

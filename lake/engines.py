@@ -130,8 +130,28 @@ class RowOmissions(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowColumn:
+    """A column of 64-bit integers that a format adds to each row of the new Parquet files, such as the id of the row.
+
+    A row has the value that its input stores in the column with this ``name`` and ``field_id``. If the input has no
+    such column, or the value is null, the row has the value in ``first_values`` for the path of its input. With
+    ``adds_position`` this is the value of the input's first row, and each further row has the next number; deleted rows
+    count too. New files declare the column as optional, although it has a value for each row. It is behind all other
+    columns.
+    """
+
+    name: str
+    field_id: int
+    first_values: Mapping[str, int]
+    adds_position: bool = False
+
+
 NO_OMISSIONS = "it can't leave out deleted rows"
 """The reason for which an engine without ``OmitsRows`` does not rewrite a task with ``omissions``."""
+
+NO_ROW_COLUMNS = "it can't store the columns that the table's format adds to each row"
+"""The reason for which an engine without ``AddsRowColumns`` does not rewrite a task with ``row_columns``."""
 
 NO_ADDITIONS = "it can't make the additions of the table's format to each file"
 """The reason for which an engine that ignores additions does not rewrite a task with them."""
@@ -148,7 +168,8 @@ class RewriteTask:
     files. With ``additions`` each attempt writes to paths of its own instead of ``outputs``. With ``file_schema`` an
     engine that decodes rows accepts inputs with other schemas, see ``FileSchema``. An engine that copies row groups
     ignores ``file_schema``. With ``omissions`` some rows of the inputs are left out. Only an engine with ``OmitsRows``
-    gets such a task.
+    gets such a task. With ``row_columns`` new files have these columns, which inputs may lack. Only an engine with
+    ``AddsRowColumns`` gets such a task.
     """
 
     group: int
@@ -159,6 +180,7 @@ class RewriteTask:
     additions: FileAdditions | None = None
     file_schema: FileSchema | None = None
     omissions: RowOmissions | None = None
+    row_columns: tuple[RowColumn, ...] = ()
 
 
 def build_task(
@@ -229,6 +251,13 @@ class OmitsRows(Protocol):
     """An engine that leaves out the rows that ``RewriteTask.omissions`` name."""
 
     omits_rows: Literal[True]
+
+
+@runtime_checkable
+class AddsRowColumns(Protocol):
+    """An engine that stores the columns that ``RewriteTask.row_columns`` name."""
+
+    adds_row_columns: Literal[True]
 
 
 @runtime_checkable

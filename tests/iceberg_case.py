@@ -41,7 +41,7 @@ def _reason_outside_of_one_jvm(settings: Mapping[str, str], key: str) -> str | N
 catalog_settings._unsafe_reason = _reason_outside_of_one_jvm
 
 
-#: Iceberg rewrites files of version 3, and splits them at row groups only
+#: Iceberg's own rewrite, which some files of version 3 need, splits files at row groups only
 SMALL_ROW_GROUPS = {
     "write.parquet.row-group-size-bytes": "8192",
     "write.parquet.row-group-check-min-record-count": "500",

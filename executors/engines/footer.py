@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from executors.datafiles.thrift import BINARY, I32, LIST, STRUCT, Struct, decode, encode
+from executors.datafiles.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode, encode
 from executors.engines.special_floats import SpecialFloats
 
 MAGIC = b"PAR1"
@@ -18,16 +18,20 @@ LENGTH_BYTES = 8
 """The footer's length and the magic bytes at the end of a file."""
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and SchemaElement.
-_VERSION, _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 4, 5, 6, 8
-_COLUMNS, _ROWS = 1, 3
+_VERSION, _SCHEMA, _ROWS_OF_FILE, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 3, 4, 5, 6, 8
+_COLUMN_ORDERS = 7
+_COLUMNS, _ROWS, _SORTING_COLUMNS = 1, 3, 4
 _COLUMN_META = 3
 _ENCODINGS, _PATH, _CODEC = 2, 3, 4
 _STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER, _SIZE_STATISTICS = 12, 13, (14, 15), 16
 _COLUMN_INDEX = (6, 7)
 #: max and min in the old and the current fields, and whether the current bounds are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
-_REPETITION, _NAME, _CHILDREN, _FIELD_ID = 3, 4, 5, 9
+_TYPE, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 3, 4, 5, 9
 _REQUIRED, _OPTIONAL = 0, 1
+_INT64 = 2
+#: the order of a column's values is that of its type
+_ORDER_OF_TYPE: Struct = {1: (STRUCT, {})}
 _KEY, _VALUE = 1, 2
 
 _PLAIN, _LZ4_OF_HADOOP = 0, 5
@@ -61,14 +65,12 @@ class RawParquetFooter:
             for _ in range(count):
                 element = next(elements)
                 here = [*path, element[_NAME][1]]
-                children = element[_CHILDREN][1] if _CHILDREN in element else 0
-                if children:
+                if children := _children(element):
                     yield from below(here, children)
                 else:
                     yield here
 
-        root = next(elements)
-        return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
+        return list(below([], _children(next(elements))))
 
     @property
     def entries(self) -> dict[str, str]:
@@ -109,6 +111,64 @@ class RawParquetFooter:
                 # fit.
                 _drop(chunk[_COLUMN_META][1], (_SIZE_STATISTICS,))
         return changed
+
+    @property
+    def top_level_columns(self) -> list[tuple[str, int | None, int | None]]:
+        """Name, field id and leaf number of each top-level column; None for no field id, and for a nested column."""
+        elements = iter(self._fields[_SCHEMA][1][1][1:])
+        found, leaf = [], 0
+        for element in elements:
+            is_leaf = not _children(element)
+            field_id = element[_FIELD_ID][1] if _FIELD_ID in element else None
+            found.append((element[_NAME][1].decode(errors="replace"), field_id, leaf if is_leaf else None))
+            left, leaf = _children(element), leaf + is_leaf
+            while left:
+                below = next(elements)
+                left, leaf = left - 1 + _children(below), leaf + (not _children(below))
+        return found
+
+    def without_leaves(self, leaves: Collection[int]) -> "RawParquetFooter":
+        """Return the footer without the top-level columns that are the leaf columns with these numbers."""
+        changed = RawParquetFooter(encode(self._fields))
+        fields = changed._fields
+        kind, elements = fields[_SCHEMA][1]
+        positions = [position for position, one in enumerate(elements) if position and not _children(one)]
+        removed = {positions[leaf] for leaf in leaves}
+        elements[0][_CHILDREN] = (I32, elements[0][_CHILDREN][1] - len(removed))
+        fields[_SCHEMA] = (LIST, (kind, [one for position, one in enumerate(elements) if position not in removed]))
+        for group in fields[_ROW_GROUPS][1][1]:
+            _remove(group, _COLUMNS, leaves)
+            _drop(group, (_SORTING_COLUMNS,))  # they name columns by their numbers
+        if _COLUMN_ORDERS in fields:
+            _remove(fields, _COLUMN_ORDERS, leaves)
+        return changed
+
+    def with_integers(self, columns: Mapping[str, int]) -> "RawParquetFooter":
+        """Return the footer with further optional columns of 64-bit integers, by name with their field ids.
+
+        The row groups stay as they are, so the result describes the columns of other files than this one.
+        """
+        changed = RawParquetFooter(encode(self._fields))
+        fields = changed._fields
+        kind, (root, *elements) = fields[_SCHEMA][1]
+        for name, field_id in columns.items():
+            column = {_TYPE: (I32, _INT64), _REPETITION: (I32, _OPTIONAL), _NAME: (BINARY, name.encode())}
+            elements.append(column | {_FIELD_ID: (I32, field_id)})
+        root = root | {_CHILDREN: (I32, _children(root) + len(columns))}
+        fields[_SCHEMA] = (LIST, (kind, [root, *elements]))
+        if _COLUMN_ORDERS in fields:
+            kind, orders = fields[_COLUMN_ORDERS][1]
+            fields[_COLUMN_ORDERS] = (LIST, (kind, [*orders, *[_ORDER_OF_TYPE for _ in columns]]))
+        return changed
+
+    def encode(self) -> bytes:
+        """Return the bytes of the footer."""
+        return encode(self._fields)
+
+    def encode_schema(self) -> bytes:
+        """Return the bytes of the footer of a file with these columns and without rows."""
+        kind, _ = self._fields[_ROW_GROUPS][1]
+        return encode(self._fields | {_ROW_GROUPS: (LIST, (kind, [])), _ROWS_OF_FILE: (I64, 0)})
 
     def adapted(self, *, root_name: str, removed_keys: Collection[str], entries: Mapping[str, str]) -> bytes:
         """Return the footer with another name of the schema's root and other key-value metadata.
@@ -196,6 +256,17 @@ class RawParquetFooter:
 
 def _key_values(entries: Mapping[str, str]) -> list[Struct]:
     return [{_KEY: (BINARY, key.encode()), _VALUE: (BINARY, value.encode())} for key, value in entries.items()]
+
+
+def _children(element: Struct) -> int:
+    """Return the number of columns directly below an element of the schema."""
+    return int(element[_CHILDREN][1]) if _CHILDREN in element else 0
+
+
+def _remove(fields: Struct, number: int, positions: Collection[int]) -> None:
+    """Remove the elements at ``positions`` from a list."""
+    kind, values = fields[number][1]
+    fields[number] = (LIST, (kind, [one for position, one in enumerate(values) if position not in positions]))
 
 
 def _drop(fields: Struct, numbers: Sequence[int]) -> None:

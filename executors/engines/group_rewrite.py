@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rewrite of one group: the rows of its inputs, distributed over its outputs batch by batch.
 
-The rows keep their order, or are sorted. Rows that the task omits are left out as soon as they are read.
+The rows keep their order, or are sorted. Rows that the task omits are left out as soon as they are read, after they
+have got the columns that the task adds.
 """
 
 import uuid
@@ -24,6 +25,7 @@ from executors.engines.int96 import verify_int96
 from executors.engines.layout.ordering import LINEAR
 from executors.engines.layout.sorting import sort_column_names, sorted_rows
 from executors.engines.outputs import ParquetOutput, ParquetWriteSettings, without_unused_values
+from executors.engines.row_columns import add_row_columns, with_row_columns, without_row_columns
 from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
 from lake.plan import RewriteOptions, SkippedGroup
@@ -50,10 +52,11 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
                 found.append(ParquetInput.read(path))
         with reading_input(task, task.inputs[0]):
             inputs = adapt_inputs(found, task.additions)
-            unified = unify_schemas(inputs, task.file_schema)
+            unified = unify_schemas(without_row_columns(inputs, task.row_columns), task.file_schema)
             shape = common_layout(unified, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
         names = sort_column_names(shape, options.sort_columns)
+        shape = with_row_columns(shape, task.row_columns)
         writing = write_settings(shape, options, names, most_rows)
         if task.omissions is not None:
             require_filterable(shape.schema)
@@ -206,34 +209,40 @@ def _batches(
     inputs: Sequence[ParquetInput],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of ``inputs`` for which ``remaining`` is true, with all columns or only ``columns``.
+
+    Row groups without such rows are not decoded.
+    """
     for one in inputs:
-        if one.path in remaining:
-            yield from _remaining_rows(task, one, shape, check, remaining[one.path], columns)
-        else:
-            yield from read_row_groups(task, one, shape, range(one.metadata.num_row_groups), check, columns)
+        remains = remaining.get(one.path)
+        numbers, parts = _remaining_groups(one, remains)
+        if not numbers:
+            continue
+        batches = read_row_groups(task, one, shape, numbers, check, columns)
+        if columns is None and task.row_columns:
+            batches = add_row_columns(batches, task.row_columns, one, numbers, shape.schema)
+        yield from batches if remains is None else _remaining_rows(batches, pa.concat_arrays(parts))
 
 
-def _remaining_rows(
-    task: RewriteTask,
-    one: ParquetInput,
-    shape: CommonLayout,
-    check: Callable[[], None],
-    remains: pa.BooleanArray,
-    columns: Sequence[str] | None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an input for which ``remains`` is true. Row groups without such rows are not decoded."""
+def _remaining_groups(one: ParquetInput, remains: pa.BooleanArray | None) -> tuple[list[int], list[pa.BooleanArray]]:
+    """Return the row groups of an input with remaining rows, and which rows of each remain."""
+    groups = range(one.metadata.num_row_groups)
+    if remains is None:
+        return list(groups), []
     start, numbers, parts = 0, [], []
-    for number in range(one.metadata.num_row_groups):
+    for number in groups:
         part = remains.slice(start, one.metadata.row_group(number).num_rows)
         start += len(part)
         if part.true_count:
             numbers.append(number)
             parts.append(part)
-    if not numbers:
-        return
-    decoded, start = pa.concat_arrays(parts), 0
-    for batch in read_row_groups(task, one, shape, numbers, check, columns):
-        chosen = decoded.slice(start, batch.num_rows)
+    return numbers, parts
+
+
+def _remaining_rows(batches: Iterator[pa.RecordBatch], remains: pa.BooleanArray) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in batches:
+        chosen = remains.slice(start, batch.num_rows)
         start += batch.num_rows
         if chosen.true_count == batch.num_rows:
             yield batch

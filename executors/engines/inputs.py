@@ -132,6 +132,11 @@ def _parse_footer(footer: bytes) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
 
 
+def schema_of_footer(footer: bytes) -> pq.ParquetSchema:
+    """Return the columns of a footer as pyarrow shows them."""
+    return _parse_footer(footer).schema
+
+
 T = TypeVar("T")
 
 _FOOTERS_AT_ONCE = 8

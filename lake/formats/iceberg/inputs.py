@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lake.engine_choice import ChosenEngine
-from lake.engines import FileSchema, RewriteTask
+from lake.engines import FileSchema, RewriteTask, RowColumn
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.files.deletion_vectors import VectorLocation
 from lake.formats.iceberg.files.position_deletes import DeletesOfFile, PositionDeletes
 from lake.formats.iceberg.read import footers, refusals, sort_orders
 from lake.formats.iceberg.read.delete_files import DeleteContent
+from lake.formats.iceberg.read.lineage import FIELD_IDS, LAST_UPDATED, ROW_ID, files_without_numbers
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
 from lake.formats.iceberg.read.row_ids import first_row_ids
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
@@ -77,7 +79,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
             "it was rewritten before the table had format version 3, so Iceberg would read a wrong sequence number "
             "for the last change of its rows"
         )
-        different |= dict.fromkeys(footers.files_without_lineage(renumbered), reason)
+        different |= dict.fromkeys(files_without_numbers(renumbered), reason)
     for index, inputs_of_group in list(groups.items()):
         odd = [file.path for file in inputs_of_group if file.path in different]
         if odd:
@@ -88,13 +90,14 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
                 group=index, reason=different[odd[0]], quarantine=tuple(names[path] for path in odd)
             )
             del groups[index]
+    firsts = first_row_ids(table, snapshot) if has_lineage else {}
     inputs = RewriteInputs(
         snapshot_id=0 if snapshot is None else snapshot.snapshot_id,
         sequence_number=0 if snapshot is None else int(snapshot.sequence_number or 0),
         format_version=table.metadata.format_version,
         has_lineage=has_lineage,
         has_row_ids=getattr(snapshot, "first_row_id", None) is not None,
-        first_row_ids=first_row_ids(table, snapshot) if has_lineage else {},
+        first_row_ids=firsts,
         identity=str(table.metadata.table_uuid),
         columns=columns,
         file_schema=footers.file_schema(table),
@@ -103,23 +106,44 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         by_iceberg={
             index: reason
             for index, files in groups.items()
-            if (reason := next(filter(None, (refusals.needs_iceberg(table, file) for file in files)), None))
+            if (reason := next(filter(None, (refusals.needs_iceberg(table, file, firsts) for file in files)), None))
         },
     )
     return inputs, tuple(skipped[index] for index in sorted(skipped))
 
 
 def position_deletes(files: Sequence[DataFile]) -> PositionDeletes | None:
-    """Return the position deletes that may apply to ``files``; None without any, or if there are other deletes."""
+    """Return the deletes by position that may apply to ``files``; None without any, or if there are other deletes."""
     deletes = [one for file in files for one in file.deletes]
-    if not deletes or any(one.content is not DeleteContent.POSITIONS for one in deletes):
+    if not deletes or any(one.content is DeleteContent.EQUALITY for one in deletes):
         return None
-    return PositionDeletes(
-        by_input={
-            file.path: DeletesOfFile(location=file.location, delete_paths=file.delete_paths)
-            for file in files
-            if file.deletes
-        }
+    return PositionDeletes(by_input={file.path: _deletes_of(file) for file in files if file.deletes})
+
+
+def _deletes_of(file: DataFile) -> DeletesOfFile:
+    vectors = [one for one in file.deletes if one.content is DeleteContent.VECTOR]
+    if not vectors:
+        return DeletesOfFile(location=file.location, delete_paths=file.delete_paths)
+    (vector,) = vectors
+    offset, size = vector.content_offset or 0, vector.content_bytes or 0
+    location = VectorLocation(path=vector.path, offset=offset, bytes=size, rows=vector.rows)
+    return DeletesOfFile(location=file.location, vector=location)
+
+
+def row_columns(files: Sequence[DataFile], first_row_ids: Mapping[str, int | None]) -> tuple[RowColumn, ...]:
+    """Return the columns that store the lineage of rows in new files; none if the rows have no lineage.
+
+    If an input stores no sequence number for a row, the row was last updated by the commit that added the row: in the
+    specification this is the data sequence number of the input.
+    """
+    firsts = {file.path: first_row_ids.get(file.location) for file in files}
+    known = {path: first for path, first in firsts.items() if first is not None}
+    if len(known) < len(firsts):
+        return ()
+    numbers = {file.path: file.sequence_number for file in files}
+    return (
+        RowColumn(name=ROW_ID, field_id=FIELD_IDS[ROW_ID], first_values=known, adds_position=True),
+        RowColumn(name=LAST_UPDATED, field_id=FIELD_IDS[LAST_UPDATED], first_values=numbers),
     )
 
 

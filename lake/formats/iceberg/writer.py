@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The writer of an Iceberg table: new files are written, and one replace snapshot exchanges them for the old ones.
 
-Engines write the new files, without the rows that position deletes name. Only Iceberg's own reader and writer rewrite
-files with other row-level deletes, and files of tables whose rows have a lineage.
+Engines write the new files, without the rows that position deletes and deletion vectors name, and with the lineage of
+rows. Only Iceberg's own reader and writer rewrite files with equality deletes, and files whose rows will get a lineage.
 """
 
 import os
@@ -31,7 +31,7 @@ from lake.formats.iceberg.catalog.tables import (
     other_table_reason,
     table_identity,
 )
-from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
+from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs, row_columns
 from lake.formats.iceberg.jvm import expiry, manifest_rewrite, orphan_removal
 from lake.formats.iceberg.jvm.commit_checks import (
     require_equality_deletes,
@@ -42,18 +42,27 @@ from lake.formats.iceberg.jvm.commit_checks import (
 )
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
-from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
+from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, unsortable_reason
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read import footers, orphans, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
+from lake.formats.iceberg.read.lineage import FIELD_IDS, digest, files_without_lineage, stored_lineage
 from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
-from lake.formats.iceberg.read.row_ids import digest, stored_row_ids
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
-from lake.plan import Commit, OutputFile, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
+from lake.plan import (
+    Commit,
+    OutputFile,
+    Plan,
+    RewriteProgress,
+    SkippedGroup,
+    StagedWork,
+    SupersededVersion,
+    sum_if_known,
+)
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 from lake.storage.locations import canonical_location, resolve_path
 
@@ -116,13 +125,14 @@ class IcebergWriter:
         if not inputs.files:
             first = skipped[0].reason if skipped else "it has none"
             raise Conflict(f"{self._ref.name}: no group of the plan can be rewritten now; the first: {first}", skipped)
-        token, groups = str(uuid.uuid4()), tuple(sorted(inputs.files))
+        token = str(uuid.uuid4())
         java_table = self._open()
         inputs = self._with_engines(java_table, inputs, plan, epoch, token)
+        inputs, unsortable = self._without_unsortable(inputs, unsortable_reason(table, plan.options))
+        skipped = (*skipped, *unsortable)
         paths = tuple(inputs.locations)
         self._staged = None
         if inputs.by_iceberg:
-            require_sortable(table, plan.options)
             self._staged = StagedRewrite(java_table, table, token, sort_order=inputs.sort_order)
             self._staged.plan(inputs.snapshot_id, {index: inputs.files[index] for index in inputs.by_iceberg})
             paths = (*paths, canonical_location(self._staged.directory))
@@ -132,11 +142,11 @@ class IcebergWriter:
             plan=plan,
             epoch=epoch,
             instant=token,
-            live_groups=groups,
+            live_groups=tuple(sorted(inputs.files)),
             skipped=skipped,
             notes=(*engine_notes(inputs.choices), *_iceberg_notes(inputs)),
             preconditions=inputs,
-            volatile_columns=footers.LINEAGE_COLUMNS if inputs.has_lineage else frozenset(),
+            volatile_columns=frozenset(FIELD_IDS) if inputs.has_lineage else frozenset(),
         )
 
     def _with_engines(
@@ -144,7 +154,7 @@ class IcebergWriter:
     ) -> RewriteInputs:
         """Return ``inputs`` with the tasks and engines of the groups that engines rewrite.
 
-        Groups with deleted rows that no engine can leave out are rewritten by Iceberg.
+        Iceberg rewrites groups with deleted rows that no engine can leave out, or with a lineage that none can keep.
         """
         locations: dict[str, str] = {}
         tasks = []
@@ -158,19 +168,25 @@ class IcebergWriter:
                 placed = [java_table.new_location(inputs.files[index][0], name) for name in names]
                 paths = [canonical_location(location) for location in placed]
                 locations.update(zip(paths, placed, strict=True))
-                omissions = position_deletes(inputs.files[index])
+                files = inputs.files[index]
+                omissions = position_deletes(files)
+                added = row_columns(files, inputs.first_row_ids) if inputs.has_lineage else ()
                 task = build_task(self._ref, index, plan.groups[index], paths, omissions=omissions)
-                tasks.append(replace(task, file_schema=inputs.file_schema))
+                tasks.append(replace(task, file_schema=inputs.file_schema, row_columns=added))
         if not tasks:
             return inputs
         with slice_paths_in_conflicts(self._ref, plan, tasks):
-            omitting = [task for task in tasks if task.omissions is not None]
-            choices, refused = split_by_engine(omitting, self._engines, plan.options)
-            plain = [task for task in tasks if task.omissions is None]
+            # Iceberg rewrites these groups if no engine can.
+            by_either = [task for task in tasks if task.omissions is not None or task.row_columns]
+            choices, refused = split_by_engine(by_either, self._engines, plan.options)
+            plain = [task for task in tasks if task.omissions is None and not task.row_columns]
             if plain:
                 choices |= choose_engines(plain, self._engines, plan.options, self._ref.name)
         tasks = [task for task in tasks if task.group in choices]
-        by_iceberg = {index: f"position deletes may apply to its files ({why})" for index, why in refused.items()}
+        what = f"files of format version {inputs.format_version}"
+        if not inputs.has_lineage:
+            what = "position deletes may apply to its files"
+        by_iceberg = {index: f"{what} ({why})" for index, why in refused.items()}
         return replace(
             inputs,
             tasks=tasks,
@@ -178,6 +194,24 @@ class IcebergWriter:
             locations={path: locations[path] for task in tasks for path in task.outputs},
             by_iceberg={**inputs.by_iceberg, **by_iceberg},
         )
+
+    def _without_unsortable(
+        self, inputs: RewriteInputs, reason: str | None
+    ) -> tuple[RewriteInputs, tuple[SkippedGroup, ...]]:
+        """Return ``inputs`` and no skipped groups, or if Iceberg can't sort, without the groups that it would rewrite.
+
+        ``reason`` is why it can't. Raises Rejected if all groups are of this kind. Raises Transient if rows have no ids
+        yet: engines can rewrite the same files after the next commit.
+        """
+        if reason is None or not inputs.by_iceberg:
+            return inputs, ()
+        if not inputs.tasks:
+            if inputs.has_lineage and not inputs.has_row_ids:
+                raise Transient(f"{self._ref.name}: {next(iter(inputs.by_iceberg.values()))}; until then, {reason}")
+            raise Rejected(f"{self._ref.name}: {reason}")
+        skipped = tuple(SkippedGroup(group=index, reason=reason) for index in sorted(inputs.by_iceberg))
+        kept = {task.group: inputs.files[task.group] for task in inputs.tasks}
+        return replace(inputs, files=kept, by_iceberg={}), skipped
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``."""
@@ -235,11 +269,11 @@ class IcebergWriter:
         if different := footers.different_files(inputs.columns, paths):
             raise Rejected(f"{self._ref.name}: a new file can't be committed: {next(iter(different.values()))}")
         if inputs.has_lineage:
-            if without := footers.files_without_lineage(paths):
+            if without := files_without_lineage(paths):
                 raise Rejected(
                     f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
                 )
-            self._require_same_ids(inputs, prepared.live_groups, paths)
+            self._require_same_lineage(inputs, rewrite)
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
         require_storage_clock(table, "committing")
@@ -266,8 +300,11 @@ class IcebergWriter:
             with ThreadPoolExecutor(max_workers=_THREADS) as pool:
                 for described in pool.map(describe, rewrite.outputs):
                     update.addFile(described)
-            if inputs.format_version > 1:
-                # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
+            # Equality deletes that were committed since `prepare` apply to the new files only if these get the number
+            # of `prepare`. There is one exception: rows without ids get their first ids by this commit. There can be
+            # no such deletes then, since any other commit is a conflict. The new files get the number of this commit,
+            # because Iceberg 1.10.2 reads it as that of the last change of their rows.
+            if inputs.format_version > 1 and (inputs.has_row_ids or not inputs.has_lineage):
                 update.dataSequenceNumber(inputs.sequence_number)
             for key, value in ((PLAN, prepared.plan.plan_id), (EPOCH, prepared.epoch), (TOKEN, prepared.instant)):
                 update.set(key, str(value))
@@ -318,12 +355,28 @@ class IcebergWriter:
             if not os.path.exists(path):
                 raise Conflict(f"{self._ref.name}: the new file {path} is gone: the attempt was withdrawn")
 
-    def _require_same_ids(self, inputs: RewriteInputs, groups: Sequence[int], paths: Sequence[str]) -> None:
-        """Raise Integrity if the new files at ``paths`` don't store the row ids of the remaining rows of ``groups``."""
-        files = [file for index in groups for file in inputs.files[index]]
-        wanted = digest(MergedReader(files).read_row_ids(inputs.first_row_ids))
-        if wanted != digest(stored_row_ids(paths)):
-            raise Integrity(f"{self._ref.name}: the row ids (_row_id) in the new files are not those of the inputs")
+    def _require_same_lineage(self, inputs: RewriteInputs, rewrite: Rewrite) -> None:
+        """Raise Integrity if the new files don't store the lineage of the remaining rows.
+
+        Engines keep the order of the rows unless they sort them, so then the order is compared as well.
+        """
+        of_engines = [output.path for output in rewrite.outputs if output.path in inputs.locations]
+        of_iceberg = [output.path for output in rewrite.outputs if output.path not in inputs.locations]
+        in_order = not rewrite.prepared.plan.options.sort_columns
+        for groups, paths, ordered in (
+            ([task.group for task in inputs.tasks], of_engines, in_order),
+            (list(inputs.by_iceberg), of_iceberg, False),
+        ):
+            readers = (MergedReader(inputs.files[index]) for index in groups)
+            lineage = (part for reader in readers for part in reader.read_lineage(inputs.first_row_ids))
+            wanted, found = digest(lineage, in_order=ordered), digest(stored_lineage(paths), in_order=ordered)
+            if (wanted.rows, wanted.ids) != (found.rows, found.ids):
+                what = "row ids (_row_id) in the new files are not those of the inputs"
+            elif wanted.pairs != found.pairs:
+                what = "new files have other sequence numbers (_last_updated_sequence_number), or another order of rows"
+            else:
+                continue
+            raise Integrity(f"{self._ref.name}: the {what}")
 
     def withdraw(
         self,

@@ -48,10 +48,7 @@ def by_pyiceberg(case: IcebergCase, table: TableRef) -> list[dict[str, Any]]:
 
 
 def delete_for_iceberg(case: IcebergCase, table: TableRef, *ids: int) -> None:
-    """Delete rows in a way that only Iceberg's own reader applies: by value, or in version 3 by deletion vectors."""
-    if case.version > 2:
-        merge_on_read_delete(case, table, f"id IN ({', '.join(map(str, ids))})")
-        return
+    """Delete rows by value: files with such deletes are rewritten by Iceberg's own reader and writer."""
     for one in ids:
         equality_delete(case, table, one, str(one // 150))
 
@@ -138,10 +135,10 @@ def test_deletes_of_both_kinds_and_files_without_any_are_rewritten_in_one_plan(c
     rows, was = case.rows(table), lineage(case, table)
     with attempt(case, plan_all(case.format, table, "p", sort_columns=("value", "id"))) as one:
         prepared = one.prepared()
-        notes = [note.split(":")[0] for note in prepared.notes]
-        assert notes == (["engine arrow (1 group)"] if case.version == 2 else []) + [
-            f"engine iceberg ({1 if case.version == 2 else 2} group{'s'[: case.version - 2]})"
-        ]
+        assert prepared.notes == (
+            "engine arrow (1 group): the fastest engine available",
+            "engine iceberg (1 group): an equality delete file may apply to its files",
+        )
         rewrite = one.writer.rewrite(prepared, lambda progress: None)
         verify_rewrite(rewrite, writer=one.writer)
         one.writer.commit(rewrite)
@@ -262,16 +259,15 @@ def test_a_rewrite_that_restores_deleted_rows_is_not_committed(
     ids=["no deleted row", "another row", "one row more"],
 )
 def test_an_engine_that_leaves_out_other_rows_does_not_commit(
-    new_case: NewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Any, found: int
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch, defect: Any, found: int
 ):
-    case = new_case("hadoop", merge_on_read=True)
-    table = case.create(tmp_path / "lake" / "t", name="t")
     merge_on_read_delete(case, table, "id = 7")
     stored, rows = dict(case.stored(table)), case.rows(table)
-    read = position_deletes._read
+    read, read_vector = position_deletes._read, position_deletes.read_vector
     monkeypatch.setattr(
         position_deletes, "_read", lambda *some: ((name, defect(positions)) for name, positions in read(*some))
     )
+    monkeypatch.setattr(position_deletes, "read_vector", lambda one: map(defect, read_vector(one)))
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
         rewrite = one.rewritten()
         assert sum(output.rows for output in rewrite.outputs) == found
@@ -309,13 +305,14 @@ def test_position_deletes_for_whole_partitions_and_for_single_files_are_applied_
     assert delete_files(case, table) == []
 
 
+@pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("engine", ["stitch", "arrow"])
 def test_files_with_position_deletes_go_to_iceberg_if_no_engine_can_rewrite_them(
-    new_case: NewCase, tmp_path: Path, engine: str
+    new_case: NewCase, tmp_path: Path, engine: str, version: int
 ):
     backend = InProcessBackend()
     engines = (ParquetStitchEngine(backend),) + ((ArrowEngine(backend),) if engine == "stitch" else ())
-    case = new_case("hadoop", merge_on_read=True, engines=engines)
+    case = new_case("hadoop", merge_on_read=True, engines=engines, version=version)
     table = case.create(tmp_path / "lake" / "t", name="t")
     merge_on_read_delete(case, table, "id IN (7, 299)")
     rows = case.rows(table)
@@ -323,7 +320,8 @@ def test_files_with_position_deletes_go_to_iceberg_if_no_engine_can_rewrite_them
         prepared = one.prepared()
         (note,) = prepared.notes
         why = f"{engine} can't: {NO_OMISSIONS}" if engine == "stitch" else "engine = arrow is not available"
-        assert note == f"engine iceberg (2 groups): position deletes may apply to its files ({why})"
+        what = "position deletes may apply to its files" if version == 2 else "files of format version 3"
+        assert note == f"engine iceberg (2 groups): {what} ({why})"
         rewrite = one.writer.rewrite(prepared, lambda progress: None)
         verify_rewrite(rewrite, writer=one.writer)
         one.writer.commit(rewrite)
@@ -334,16 +332,27 @@ def test_an_engine_never_gets_a_file_with_other_deletes(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     delete_for_iceberg(case, table, 7)
-    monkeypatch.setattr(refusals, "needs_iceberg", lambda table, file: None)
+    monkeypatch.setattr(refusals, "needs_iceberg", lambda *some: None)
     with attempt(case, plan_all(case.format, table, "p")) as one, pytest.raises(Rejected, match="has deltas"):
         one.prepared()
 
 
 def test_a_layout_that_iceberg_can_t_write_is_refused_by_its_setting(case: IcebergCase, table: TableRef):
     delete_for_iceberg(case, table, 7)
-    plan = plan_all(case.format, table, "p", sort_columns=("id", "value"), layout="zorder")
+    rows, options = case.rows(table), {"sort_columns": ("id", "value"), "layout": "zorder"}
+    plan = plan_all(case.format, table, "p", partitions=["dt=0"], **options)
     with attempt(case, plan) as one, pytest.raises(Rejected, match="layout = zorder is not available"):
         one.prepared()
+    # Only the group with the equality delete is left out of a plan that has other groups.
+    with attempt(case, plan_all(case.format, table, "q", **options)) as one:
+        prepared = one.prepared()
+        assert [(left_out.group, left_out.reason[:15]) for left_out in prepared.skipped] == [(0, "layout = zorder")]
+        assert prepared.live_groups == (1,)
+        rewrite = one.writer.rewrite(prepared, lambda progress: None)
+        verify_rewrite(rewrite, writer=one.writer)
+        commit = one.writer.commit(rewrite)
+    assert all("dt=1" in version.path for version in commit.superseded)
+    assert case.rows(table) == rows
 
 
 def test_a_table_keeps_its_codec_target_and_places(case: IcebergCase, tmp_path: Path):
@@ -355,7 +364,7 @@ def test_a_table_keeps_its_codec_target_and_places(case: IcebergCase, tmp_path: 
     assert all(output.path.startswith(f"{tmp_path}/elsewhere/") for output in commit.outputs)
     with_codec = verified(case, plan_all(case.format, table, "q", compression="zstd"))
     for outputs, codec in ((commit.outputs, "GZIP"), (with_codec.outputs, "ZSTD")):
-        for output in outputs if case.version == 3 else outputs[:0]:
+        for output in outputs:
             assert pq.read_metadata(output.path).row_group(0).column(0).compression == codec
     assert case.rows(table) == rows
 

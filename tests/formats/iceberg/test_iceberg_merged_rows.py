@@ -143,3 +143,15 @@ def test_a_delete_file_that_is_gone_is_a_conflict(tmp_path: Path):
     data = write(tmp_path / "a.parquet", {"id": range(3)})
     with pytest.raises(Conflict, match=r"d\.parquet was deleted"):
         read(data_file(data, delete(tmp_path / "d.parquet", DeleteContent.POSITIONS)))
+
+
+def test_columns_of_the_table_are_read_whatever_they_are_called(tmp_path: Path):
+    """Before format version 3, a table may have columns that are called like those of the lineage."""
+    columns = {"id": 1, "_row_id": 2, "_last_updated_sequence_number": 2_147_483_539}
+    fields = [
+        pa.field(name, pa.int64(), metadata={b"PARQUET:field_id": str(one).encode()}) for name, one in columns.items()
+    ]
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({name: [1, 2] for name in columns}, schema=pa.schema(fields)), path)
+    (batch,) = MergedReader([data_file(path)]).read()
+    assert batch.schema.names == ["id", "_row_id"], "only a reserved id makes a column part of the lineage"

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from contract.plans import plan_all
 from iceberg_tables import (
     CATALOG,
     append,
@@ -47,13 +48,19 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
 from lake.capabilities import with_identity
+from lake.engines import build_task
 from lake.errors import Rejected, TableGone, Transient
 from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
 from lake.formats.iceberg.catalog.tables import load_table
+from lake.formats.iceberg.format import IcebergFormat
+from lake.formats.iceberg.inputs import read_inputs
+from lake.formats.iceberg.jvm.iceberg_engine import unsortable_reason
 from lake.formats.iceberg.read import footers
 from lake.formats.iceberg.read.commits import EPOCH, PLAN
+from lake.formats.iceberg.read.lineage import FIELD_IDS
 from lake.formats.iceberg.read.live_files import read_live_files, snapshot_of
 from lake.formats.iceberg.session import RUNTIME
+from lake.formats.iceberg.writer import IcebergWriter
 from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
 from lake.plan import StagedWork, SupersededVersion
 
@@ -409,15 +416,62 @@ def test_files_of_an_earlier_spec_are_left_alone_with_the_spec_s_number(tmp_path
     assert reasons == {None, "it was written with partition spec 0; the table's spec is 1"}
 
 
-def test_files_of_a_table_of_version_3_can_be_planned(tmp_path: Path, orders: Any):
-    hadoop_copy(orders, tmp_path / "hadoop")
+def in_version_3(tmp_path: Path, table: Any, **columns: str) -> IcebergFormat:
+    """A copy of a table in version 3, with other names of columns."""
+    hadoop_copy(table, tmp_path / "hadoop")
     path = tmp_path / "hadoop" / "sales" / "orders" / "metadata" / "v10.metadata.json"
     document = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
+    for one in document["schemas"][0]["fields"]:
+        one["name"] = columns.get(one["name"], one["name"])
     path.write_text(json.dumps(document))
     locked = hadoop_settings(tmp_path / "hadoop") | {f"spark.sql.catalog.{CATALOG}.lock-impl": "org.example.Lock"}
-    format_ = observing(locked)
+    return observing(locked)
+
+
+def test_files_of_a_table_of_version_3_can_be_planned(tmp_path: Path, orders: Any):
+    format_ = in_version_3(tmp_path, orders)
     listed = format_.snapshot(only_table(format_)).slices.to_pylist()
     assert [row["busy_reason"] for row in listed] == [None] * 6
+
+
+def test_a_layout_that_iceberg_can_t_write_leaves_out_only_the_groups_that_it_would_rewrite(
+    tmp_path: Path, orders: Any
+):
+    format_ = in_version_3(tmp_path, orders)
+    ref = only_table(format_)
+    table, plan = load_table(format_._settings, ref), plan_all(format_, ref, "p", sort_columns=("id",), layout="zorder")
+    inputs, _ = read_inputs(table, plan)
+    assert sorted(inputs.by_iceberg) == [0, 1], "an upgraded table whose rows have no ids yet"
+    writer = IcebergWriter(ref, lambda: format_._settings, lambda: None, ())
+    reason = unsortable_reason(table, plan.options)
+    assert reason is not None
+    assert reason.startswith("layout = zorder is not available")
+    assert unsortable_reason(table, replace(plan.options, layout="linear")) is None
+    assert writer._without_unsortable(inputs, None) == (inputs, ())
+    # The next commit gives the rows ids, and then an engine can rewrite the same files: the plan is attempted again.
+    with pytest.raises(Transient, match=r"have no ids yet: the next commit .*; until then, layout = zorder"):
+        writer._without_unsortable(inputs, reason)
+    with pytest.raises(Rejected, match=r"orders: layout = zorder is not available"):
+        writer._without_unsortable(replace(inputs, has_row_ids=True), reason)
+    task = build_task(ref, 1, plan.groups[1], ["/new.parquet"])
+    mixed = replace(inputs, has_row_ids=True, by_iceberg={0: "an equality delete file may apply to its files"})
+    kept, skipped = writer._without_unsortable(replace(mixed, tasks=[task]), reason)
+    assert (set(kept.files), kept.by_iceberg) == ({1}, {})
+    assert [(one.group, one.reason, one.quarantine) for one in skipped] == [(0, reason, ())]
+
+
+@pytest.mark.parametrize("name", ["_row_id", "_Last_Updated_Sequence_Number"])
+def test_a_table_of_version_3_with_a_column_called_like_one_of_the_lineage_is_left_alone(
+    tmp_path: Path, orders: Any, name: str
+):
+    format_ = in_version_3(tmp_path, orders, value=name)
+    ref = only_table(format_)
+    assert f"its column {name} has the name of a column" in format_.describe(ref)["not rewritten"]
+    assert all("rename it" in row["busy_reason"] for row in format_.snapshot(ref).slices.to_pylist())
+    # The plan may be older than the upgrade of the table.
+    inputs, skipped = read_inputs(load_table(format_._settings, ref), plan_all(format_, ref, "p"))
+    assert (inputs.files, len(skipped)) == ({}, 2)
+    assert all("rename it" in one.reason for one in skipped)
 
 
 @pytest.mark.parametrize(
@@ -558,6 +612,28 @@ def test_a_file_with_lost_or_foreign_field_ids_is_recognized(tmp_path: Path, ord
         pq.write_table(data, tmp_path / f"{name}.parquet")
         (reason,) = footers.different_files(columns, [str(tmp_path / f"{name}.parquet")]).values()
         assert ("without field ids" in reason) == (name == "without")
+
+
+def test_a_file_whose_lineage_readers_would_not_find_or_find_elsewhere_is_recognized(tmp_path: Path, orders: Any):
+    table = load_table(jdbc_settings(tmp_path), only_table(observing(jdbc_settings(tmp_path))))
+    columns = footers.table_columns(table)
+    content = pq.ParquetFile(read_live_files(table, snapshot_of(table))[0].path).read()
+    ids = dict(FIELD_IDS)
+    named = {
+        "right": ids,
+        "swapped": {"_row_id": ids["_last_updated_sequence_number"], "_last_updated_sequence_number": ids["_row_id"]},
+        "renamed": {"row": ids["_row_id"]},
+        "of another column": {"_row_id": 2_147_483_500},
+    }
+    for name, added in named.items():
+        rows_of_file = content
+        for column, field_id in added.items():
+            field = pa.field(column, pa.int64(), metadata={b"PARQUET:field_id": str(field_id).encode()})
+            rows_of_file = rows_of_file.append_column(field, pa.nulls(content.num_rows, pa.int64()))
+        pq.write_table(rows_of_file, tmp_path / f"{name}.parquet")
+        found = footers.different_files(columns, [str(tmp_path / f"{name}.parquet")])
+        assert len(found) == (name != "right")
+        assert all("readers find the lineage of rows by the field ids" in reason for reason in found.values())
 
 
 def test_files_from_before_a_column_was_added_or_renamed_are_distinguished_from_new_ones(tmp_path: Path, orders: Any):

@@ -2,6 +2,7 @@
 """The rows that position delete files leave, as an engine gets them: without a JVM, and against the verification's."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from lake.errors import Conflict, Transient
 from lake.formats.iceberg.files import position_deletes
+from lake.formats.iceberg.files.deletion_vectors import VectorLocation
 from lake.formats.iceberg.files.position_deletes import DeletesOfFile, PositionDeletes
 from lake.formats.iceberg.inputs import position_deletes as deletes_of
 from lake.formats.iceberg.read import merged_rows
@@ -195,13 +197,19 @@ def test_bounds_that_are_shortened_within_a_letter_exclude_nothing(tmp_path: Pat
 
 def test_deletes_of_other_kinds_are_given_to_no_engine(tmp_path: Path):
     by_value = delete_file(tmp_path / "e.parquet", DeleteContent.EQUALITY)
-    by_vector = delete_file(tmp_path / "v.puffin", DeleteContent.VECTOR)
+    by_vector = replace(
+        delete_file(tmp_path / "v.puffin", DeleteContent.VECTOR), content_offset=4, content_bytes=30, rows=2
+    )
     at = delete_file(tmp_path / "d.parquet")
     path = tmp_path / "a.parquet"
     assert deletes_of([data_file(path, 3)]) is None
-    for others in ((by_value,), (at, by_value), (by_vector,), (by_vector, at)):
+    for others in ((by_value,), (at, by_value), (by_vector, by_value)):
         assert deletes_of([data_file(path, 3, at), data_file(path, 3, *others)]) is None
     assert deletes_of([data_file(path, 3, at), data_file(path, 3)]) is not None
+    found = deletes_of([data_file(path, 3, at, by_vector)])
+    assert found is not None
+    where = VectorLocation(path=by_vector.path, offset=4, bytes=30, rows=2)
+    assert list(found.by_input.values()) == [DeletesOfFile(location=f"file:{path}", vector=where)]
 
 
 def test_a_delete_file_that_can_t_be_read_is_named(tmp_path: Path):
@@ -224,4 +232,4 @@ def test_executors_need_no_other_module_of_the_package():
     """Spark's executors get only the modules that ``executors.engines.spark_tasks`` packs."""
     text = Path(position_deletes.__file__).read_text()
     imports = {line.split()[1] for line in text.splitlines() if line.startswith("from lake")}
-    assert imports == {"lake.errors"}
+    assert imports == {"lake.errors", "lake.formats.iceberg.files.deletion_vectors"}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of data files that position delete files leave, for an engine.
+"""The rows of data files that position delete files and deletion vectors leave, for an engine.
 
 Nothing here is shared with ``lake.formats.iceberg.read.merged_rows``, by which the verification reads the same deletes:
-an error here must not hide itself. Source of the rules: Iceberg's table specification, "Position Delete Files".
+an error here must not hide itself. Sources of the rules: Iceberg's table specification, "Position Delete Files" and
+"Deletion Vectors".
 """
 
 from collections import defaultdict
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.errors import Conflict, Transient, first_line
+from lake.formats.iceberg.files.deletion_vectors import VectorLocation, read_vector
 
 _PATH, _POSITION = "file_path", "pos"
 _BATCH_ROWS = 1 << 16
@@ -24,17 +26,22 @@ _Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletesOfFile:
-    """The deletes of one data file: the name of the data file in the delete files, and the paths of these."""
+    """The deletes of one data file: the name of the data file in the delete files, and the paths of these.
+
+    With a ``vector`` the delete files are ignored, as Iceberg does: a vector has all deletes of its data file.
+    """
 
     location: str
-    delete_paths: tuple[str, ...]
+    delete_paths: tuple[str, ...] = ()
+    vector: VectorLocation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionDeletes:
     """The position deletes of the inputs of a task, by the path of each input. See ``lake.engines.RowOmissions``.
 
-    Each delete file is read once, a batch at a time. The result takes one bit for each row of an input with deletes.
+    Each delete file is read once, a batch at a time, and of a file with vectors only the wanted ones. The result takes
+    one bit for each row of an input with deletes.
     """
 
     by_input: Mapping[str, DeletesOfFile]
@@ -44,20 +51,28 @@ class PositionDeletes:
         bits: dict[str, _Bits] = {}
         wanted: dict[str, dict[str, str]] = defaultdict(dict)
         for path, deletes in self.by_input.items():
-            if deletes.delete_paths and path in rows:
+            if path in rows and (deletes.vector or deletes.delete_paths):
                 bits[path] = np.full(-(-rows[path] // 8), 0xFF, dtype=np.uint8)
+                if deletes.vector is not None:
+                    for positions in read_vector(deletes.vector):
+                        _clear(bits[path], rows[path], positions)
+                    continue
                 for delete_path in deletes.delete_paths:
                     wanted[delete_path][deletes.location] = path
         for delete_path, inputs in wanted.items():
             for location, positions in _read(delete_path, inputs):
                 path = inputs[location]
-                inside = positions[(positions >= 0) & (positions < rows[path])]
-                # One position after the other, since several of them may be in one byte.
-                np.bitwise_and.at(bits[path], inside >> 3, ~(np.uint8(1) << (inside & 7).astype(np.uint8)))
+                _clear(bits[path], rows[path], positions)
         return {
             path: pa.Array.from_buffers(pa.bool_(), rows[path], [None, pa.py_buffer(found)])
             for path, found in bits.items()
         }
+
+
+def _clear(bits: _Bits, rows: int, positions: npt.NDArray[np.int64]) -> None:
+    inside = positions[(positions >= 0) & (positions < rows)]
+    # One position after the other, since several of them may be in one byte.
+    np.bitwise_and.at(bits, inside >> 3, ~(np.uint8(1) << (inside & 7).astype(np.uint8)))
 
 
 def _read(path: str, wanted: Mapping[str, object]) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:

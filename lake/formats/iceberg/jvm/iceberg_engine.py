@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
-from lake.errors import Conflict, Rejected, Transient
+from lake.errors import Conflict, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, data_location
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
@@ -43,19 +43,19 @@ def staging_directory(table: LoadedTable, token: str) -> str:
     return f"{data_location(table)}/lakefold-{token}"
 
 
-def require_sortable(table: LoadedTable, options: RewriteOptions) -> None:
-    """Raise Rejected if Spark can't sort rows as ``options`` say."""
+def unsortable_reason(table: LoadedTable, options: RewriteOptions) -> str | None:
+    """Return why Spark can't sort rows as ``options`` say; None if it can."""
     if not options.sort_columns:
-        return
-    name = table.ref.name
+        return None
     if options.layout != _LINEAR:
-        raise Rejected(
-            f"{name}: layout = {options.layout} is not available for files with row-level deletes or of format version "
-            f"3, which only Iceberg's own writer rewrites; set layout to {_LINEAR}, or unset sort_columns"
+        return (
+            f"layout = {options.layout} is not available for files that only Iceberg's own writer can rewrite, such as "
+            f"files with equality deletes; set layout to {_LINEAR}, or unset sort_columns"
         )
     known = {one.name.lower() for one in table.metadata.schema().fields}
     if missing := [one for one in options.sort_columns if one.lower() not in known]:
-        raise Rejected(f"{name}: sort_columns has {missing[0]}, which the table lacks; set sort_columns")
+        return f"sort_columns has {missing[0]}, which the table lacks; set sort_columns"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

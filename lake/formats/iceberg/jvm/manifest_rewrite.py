@@ -10,7 +10,7 @@ from lake.formats.iceberg.jvm.commit_checks import require_exclusion, require_li
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.read import manifests, refusals
+from lake.formats.iceberg.read import lineage, manifests, refusals
 from lake.formats.iceberg.read.commits import SERVICE
 from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
@@ -62,7 +62,7 @@ def rewrite_manifests(
             raise Integrity(
                 f"{name}: the new manifests would list {len(different)} files differently, such as {different[0]}"
             )
-        if base.format_version >= refusals.MIN_LINEAGE_VERSION:
+        if base.format_version >= lineage.MIN_VERSION:
             require_row_ids(table, base, new, "the rewrite of manifests", confirmed)
 
     java_table = open_table()

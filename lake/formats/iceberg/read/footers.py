@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 from lake.engines import FileSchema
 from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.lineage import FIELD_IDS, MIN_VERSION, field_ids
 
 Columns = tuple[Any, ...]
-LINEAGE_COLUMNS = frozenset({"_row_id", "_last_updated_sequence_number"})
-"""The columns that Iceberg adds to a file whose rows keep the lineage that they had in other files."""
 
 _MIN_RESERVED_ID = 2_147_483_447
 """The lowest field id of columns that Iceberg adds to files by itself."""
@@ -39,15 +38,26 @@ def table_columns(table: LoadedTable) -> Columns:
 def file_schema(table: LoadedTable) -> FileSchema:
     """Return the schema of new files. Columns that are optional in the table are optional in each new file.
 
-    In an old file such a column may be required.
+    In an old file such a column may be required. Like Iceberg's writer, the description of the schema also names the
+    columns with the lineage of rows.
     """
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
     schema = table.metadata.schema()
+    added = FIELD_IDS if table.metadata.format_version >= MIN_VERSION else {}
+    # A table with a column of such a name is not rewritten, and a schema can't have the name twice.
+    taken = {one.name for one in schema.fields}
+    lineage = [NestedField(added[name], name, LongType(), required=False) for name in added if name not in taken]
+    described = Schema(
+        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
+    )
     return FileSchema(
         optional_ids=frozenset(_optional_ids(schema.as_struct())),
         root_name="table",
         # Arrow's own schema states again which columns are required.
         removed_keys=frozenset({"ARROW:schema"}),
-        entries={"iceberg.schema": schema.model_dump_json()},
+        entries={"iceberg.schema": described.model_dump_json()},
     )
 
 
@@ -73,11 +83,6 @@ def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, st
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         reasons = pool.map(lambda path: _difference(columns, path, same), paths)
     return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
-
-
-def files_without_lineage(paths: Collection[str]) -> list[str]:
-    """Return the files that lack a column of the row lineage. Raises as ``pq.read_schema`` does."""
-    return [path for path in paths if not LINEAGE_COLUMNS.issubset(pq.read_schema(path).names)]
 
 
 def split_offsets(metadata: pq.FileMetaData) -> list[int]:
@@ -156,8 +161,19 @@ def _difference(expected: Columns, path: str, same: list[pa.Schema]) -> str | No
         here, there = set(found) ^ set(expected), "the order of its columns"
         different = ", ".join(sorted(f"{one[1]} (id {one[0]})" for one in here)) or there
         return f"{path} was written with another schema than the table's: {different}"
+    if (column := _misnamed_column(schema)) is not None:
+        return f"{path} stores {column}, and readers find the lineage of rows by the field ids {dict(FIELD_IDS)}"
     if len(same) < _MAX_SCHEMAS:
         same.append(schema)
+    return None
+
+
+def _misnamed_column(schema: pa.Schema) -> str | None:
+    """Return a column that has the name or the field id of a column of the lineage, but not both; None without one."""
+    for name, field_id in field_ids(schema).items():
+        is_reserved = field_id >= _MIN_RESERVED_ID and (name in FIELD_IDS or field_id in FIELD_IDS.values())
+        if is_reserved and FIELD_IDS.get(name) != field_id:
+            return f"{name} with field id {field_id}"
     return None
 
 

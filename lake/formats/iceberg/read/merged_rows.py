@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of data files without those that delete files remove, read by pyarrow.
+"""The rows of data files without those that delete files remove, and their lineage, read by pyarrow.
 
-The verification compares these rows with the files that Iceberg's own reader and writer made, so nothing here uses
-Iceberg's code for the merge. Source of the rules: Iceberg's table specification, "Scan Planning" and "Row-level
-Deletes".
+The verification compares them with the new files, so nothing here uses the code that writes these: neither that of
+engines nor that of Iceberg's own reader and writer. Source of the rules: Iceberg's table specification, "Scan
+Planning", "Row-level Deletes" and "Row Lineage".
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,8 @@ import pyarrow.parquet as pq
 
 from lake.errors import Conflict, Transient, first_line
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
-from lake.formats.iceberg.read.footers import LINEAGE_COLUMNS
+from lake.formats.iceberg.read.lineage import FIELD_IDS, NOTHING, Lineage, Numbers, stored_in
 from lake.formats.iceberg.read.live_files import DataFile
-from lake.formats.iceberg.read.row_ids import NO_ROW_ID, ROW_ID, RowIds, row_ids_of
 
 _FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 1 << 16
@@ -34,33 +35,38 @@ class MergedReader:
         self._files = files
         self._locations = frozenset(file.location for file in files)
         self._positions: dict[str, Mapping[str, Positions]] = {}
+        self._vectors: dict[str, tuple[Any, Mapping[int | None, Any]]] = {}
         self._equalities: dict[str, pa.Table] = {}
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows of all files, with the columns of the files, except the row lineage.
 
-        Raises Conflict if a file is gone, Transient if it can't be read.
+        Before format version 3, a column of the table may have the name of a column of the lineage. Raises Conflict if
+        a file is gone, Transient if it can't be read.
         """
         for file in self._files:
-            for _, batch, keep in self._read_file(file, lambda name, field_id: name not in LINEAGE_COLUMNS):
+            for _, batch, keep in self._read_file(file, lambda name, field_id: FIELD_IDS.get(name, -1) != field_id):
                 yield batch if keep.all() else batch.filter(pa.array(keep))
 
-    def read_row_ids(self, first_row_ids: Mapping[str, int | None]) -> Iterator[RowIds]:
-        """Yield the row ids of the remaining rows of all files.
+    def read_lineage(self, first_row_ids: Mapping[str, int | None]) -> Iterator[Lineage]:
+        """Yield the lineage of the remaining rows of all files.
 
-        ``first_row_ids`` are the ids of the files' first rows by location; the rows of a file without one have no ids.
-        A row has the id that its file stores, otherwise the sum of the file's first id and the row's position. Raises
-        as ``read`` does.
+        ``first_row_ids`` are the ids of the files' first rows by location; the rows of a file without one have no
+        lineage. A row has the id that its file stores, otherwise the sum of the file's first id and the row's position,
+        and the number that its file stores, otherwise that of the file. Raises as ``read`` does.
         """
         for file in self._files:
             first_row_id = first_row_ids.get(file.location)
             compared = {field_id for delete in file.deletes for field_id in delete.equality_ids}
-            for first, batch, keep in self._read_file(file, partial(_is_row_id_or_one_of, compared)):
-                found = np.full(batch.num_rows, NO_ROW_ID)
-                if first_row_id is not None:
-                    stored, positions = row_ids_of(batch), np.arange(batch.num_rows, dtype=np.int64)
-                    found = np.where(stored == NO_ROW_ID, first_row_id + first + positions, stored)
-                yield found[keep]
+            for first, batch, keep in self._read_file(file, partial(_is_lineage_or_one_of, compared)):
+                if first_row_id is None:
+                    nothing: Numbers = np.full(int(keep.sum()), NOTHING)
+                    yield Lineage(nothing, nothing)
+                    continue
+                stored, positions = stored_in(batch), np.arange(batch.num_rows, dtype=np.int64)
+                ids = np.where(stored.ids == NOTHING, first_row_id + first + positions, stored.ids)
+                numbers = np.where(stored.numbers == NOTHING, file.sequence_number, stored.numbers)
+                yield Lineage(ids[keep], numbers[keep])
 
     def _read_file(
         self, file: DataFile, wants: Callable[[str, int | None], bool]
@@ -88,14 +94,25 @@ class MergedReader:
                 first += batch.num_rows
 
     def _deleted_positions(self, file: DataFile) -> Positions:
-        """Return the positions of the deleted rows of a file, sorted and each once."""
-        found = [np.empty(0, dtype=np.int64)]
-        for delete in file.deletes:
-            if delete.content is not DeleteContent.EQUALITY:
+        """Return the positions of the deleted rows of a file, sorted and each once.
+
+        A deletion vector has all deletes of its data file, so Iceberg ignores position delete files beside it.
+        """
+        vectors = [self._vector(one) for one in file.deletes if one.content is DeleteContent.VECTOR]
+        found = [np.empty(0, dtype=np.int64), *vectors]
+        for delete in file.deletes if not vectors else ():
+            if delete.content is DeleteContent.POSITIONS:
                 if delete.path not in self._positions:
                     self._positions[delete.path] = _read_positions(delete, self._locations)
                 found.append(self._positions[delete.path].get(file.location, found[0]))
         return np.unique(np.concatenate(found))
+
+    def _vector(self, delete: DeleteFile) -> Positions:
+        """Return the positions in a deletion vector, whose file is read once."""
+        with _translated(delete.path):
+            if delete.path not in self._vectors:
+                self._vectors[delete.path] = _open_vectors(delete.path)
+            return _read_vector(*self._vectors[delete.path], delete)
 
     def _equality_deletes(self, file: DataFile) -> Mapping[tuple[int, ...], Sequence[pa.Table]]:
         """Return the deleted values of a file by the ids of the compared columns."""
@@ -108,34 +125,49 @@ class MergedReader:
         return tables
 
 
-def _is_row_id_or_one_of(field_ids: Collection[int], name: str, field_id: int | None) -> bool:
-    return name == ROW_ID or field_id in field_ids
+def _is_lineage_or_one_of(field_ids: Collection[int], name: str, field_id: int | None) -> bool:
+    return name in FIELD_IDS or field_id in field_ids
 
 
 def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str, Positions]:
     """Return the deleted positions of the ``wanted`` data files, by their names."""
     found: dict[str, list[Positions]] = defaultdict(list)
-    with _translated(delete.path):
-        if delete.content is DeleteContent.VECTOR:
-            return _read_vectors(delete.path)
-        with pq.ParquetFile(delete.path) as opened:
-            # Each row has the whole name of its data file: a table of all rows would take a hundred bytes for each.
-            for batch in opened.iter_batches(_BATCH_ROWS, columns=["file_path", "pos"], use_threads=False):
-                locations = batch.column("file_path").dictionary_encode()
-                codes, positions = locations.indices.to_numpy(), batch.column("pos").to_numpy()
-                for code, location in enumerate(locations.dictionary.cast(pa.string()).to_pylist()):
-                    if location in wanted:
-                        found[location].append(positions[codes == code].astype(np.int64))
+    with _translated(delete.path), pq.ParquetFile(delete.path) as opened:
+        # Each row has the whole name of its data file: a table of all rows would take a hundred bytes for each.
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=["file_path", "pos"], use_threads=False):
+            locations = batch.column("file_path").dictionary_encode()
+            codes, positions = locations.indices.to_numpy(), batch.column("pos").to_numpy()
+            for code, location in enumerate(locations.dictionary.cast(pa.string()).to_pylist()):
+                if location in wanted:
+                    found[location].append(positions[codes == code].astype(np.int64))
     return {location: np.concatenate(parts) for location, parts in found.items()}
 
 
-def _read_vectors(path: str) -> Mapping[str, Positions]:
-    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+def _open_vectors(path: str) -> tuple[Any, Mapping[int | None, Any]]:
+    """Return the Puffin file at ``path``, and the entries of its footer by the offsets of their contents."""
     from pyiceberg.table.puffin import PuffinFile
 
     with open(path, "rb") as opened:
-        vectors = deletion_vectors_from_puffin_file(PuffinFile(opened.read()))
-    return {one.referenced_data_file: np.asarray(one.to_vector().to_numpy(), dtype=np.int64) for one in vectors}
+        file = PuffinFile(opened.read())
+    return file, {one.offset: one for one in file.footer.blobs}
+
+
+def _read_vector(file: Any, entries: Mapping[int | None, Any], delete: DeleteFile) -> Positions:
+    """Return the positions in the vector that ``delete`` places in a Puffin file."""
+    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+
+    # PyIceberg decodes all vectors of a file, and there may be one for each data file of the table.
+    chosen = copy(file)
+    chosen.footer = file.footer.model_copy(update={"blobs": [entries[delete.content_offset]]})
+    (found,) = deletion_vectors_from_puffin_file(chosen)
+    if found.referenced_data_file != delete.data_location:
+        raise ValueError(f"the deletion vector at {delete.content_offset} names {found.referenced_data_file}")
+    # PyIceberg's own `to_vector` makes a Python object of each position, and fails if the first bitmap is empty.
+    parts = [np.asarray(one.to_array(), dtype=np.int64) + (key << 32) for key, one in enumerate(found._bitmaps) if one]
+    positions = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    if len(positions) != delete.rows:
+        raise ValueError(f"the deletion vector at {delete.content_offset} has {len(positions)} rows")
+    return positions
 
 
 def _read_values(delete: DeleteFile) -> pa.Table:

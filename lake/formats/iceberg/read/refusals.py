@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reasons why lakefold does not rewrite a table, or single files of a table."""
 
+from collections.abc import Mapping
+
 from lake.errors import Rejected
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read import lineage
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.live_files import PARQUET, DataFile
 
 PUFFIN = "PUFFIN"
 MAX_VERSION = 3
 """The newest format version whose tables are rewritten."""
-
-MIN_LINEAGE_VERSION = 3
-"""The first format version whose rows have a lineage, which only Iceberg's own reader and writer keep."""
 
 
 def check_table(table: LoadedTable) -> None:
@@ -31,6 +31,13 @@ def table_reason(table: LoadedTable) -> str | None:
         )
     if (provider := properties.get("write.location-provider.impl")) is not None:
         return f"its files are placed by a class of its owner (write.location-provider.impl = {provider})"
+    # Spark ignores the case of names.
+    taken = [one.name for one in metadata.schema().fields if one.name.lower() in lineage.FIELD_IDS]
+    if has_lineage(table) and taken:
+        return (
+            f"its column {min(taken)} has the name of a column that format version {metadata.format_version} adds to "
+            "each row; rename it"
+        )
     return table.unsafe_reason
 
 
@@ -77,12 +84,21 @@ class FileRefusals:
 
 def has_lineage(table: LoadedTable) -> bool:
     """True if the table's format version records the lineage of rows."""
-    return bool(table.metadata.format_version >= MIN_LINEAGE_VERSION)
+    return bool(table.metadata.format_version >= lineage.MIN_VERSION)
 
 
-def needs_iceberg(table: LoadedTable, file: DataFile) -> str | None:
-    """Return why only Iceberg's own reader and writer can rewrite a file; None if engines can."""
-    if has_lineage(table):
-        return f"tables of format version {table.metadata.format_version} keep the lineage of rows"
-    other = next((one.content for one in file.deletes if one.content is not DeleteContent.POSITIONS), None)
-    return None if other is None else f"an {other} may apply to its files"
+def needs_iceberg(table: LoadedTable, file: DataFile, first_row_ids: Mapping[str, int | None]) -> str | None:
+    """Return why only Iceberg's own reader and writer can rewrite a file; None if engines can.
+
+    ``first_row_ids`` are the ids of the first rows of files by location, in a table whose rows have a lineage.
+    """
+    if has_lineage(table) and first_row_ids.get(file.location) is None:
+        return (
+            "rows of its files have no ids yet: the next commit after the upgrade to format version "
+            f"{table.metadata.format_version} gives them ids"
+        )
+    if any(one.content is DeleteContent.EQUALITY for one in file.deletes):
+        return f"an {DeleteContent.EQUALITY} may apply to its files"
+    if sum(one.content is DeleteContent.VECTOR for one in file.deletes) > 1:
+        return f"several deletion vectors delete rows of {file.path}"
+    return None

@@ -5,28 +5,15 @@ PyIceberg leaves them out when it reads manifests. Source of the rules: Iceberg'
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read.live_files import read_or_raise
 
-ROW_ID = "_row_id"
-"""The column in which a file stores the ids of rows that it got from other files."""
-NO_ROW_ID = -1
-"""Stands for the id of a row that has none."""
-RowIds = npt.NDArray[np.int64]
-
 _VERSION = 3
 """The format version whose schemas of manifests and of their lists have row ids."""
-_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
-"""An odd constant of SplitMix64."""
 _Manifests = Mapping[str, int | None]
 
 
@@ -68,38 +55,6 @@ def first_row_ids(table: LoadedTable, snapshot: Any | None) -> Mapping[str, int 
         return {}
     found = _first_row_ids(table, _data_manifests(table, snapshot.manifest_list))
     return {location: next(iter(ids)) for location, ids in found.items() if len(ids) == 1}
-
-
-def row_ids_of(batch: pa.RecordBatch) -> RowIds:
-    """Return the ids that a batch stores, ``NO_ROW_ID`` for a row without one."""
-    if ROW_ID not in batch.schema.names:
-        return np.full(batch.num_rows, NO_ROW_ID)
-    found: RowIds = batch.column(ROW_ID).fill_null(NO_ROW_ID).to_numpy(zero_copy_only=False)
-    return found
-
-
-def stored_row_ids(paths: Sequence[str]) -> Iterator[RowIds]:
-    """Yield the ids that Parquet files store. Raises as pyarrow does."""
-    for path in paths:
-        with pq.ParquetFile(path) as opened:
-            for batch in opened.iter_batches(columns=[ROW_ID], use_threads=False):
-                yield row_ids_of(batch)
-
-
-def digest(parts: Iterable[RowIds]) -> tuple[int, int, int]:
-    """Return the number of ids, their sum and the sum of their hashes modulo 2**64, in any order."""
-    count, total, hashes = 0, np.uint64(0), np.uint64(0)
-    for part in parts:
-        ids = part.astype(np.uint64)
-        mixed = (ids ^ (ids >> np.uint64(31))) * _MULTIPLIER
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * _MULTIPLIER
-        count += len(ids)
-        total, hashes = _sum(total, ids), _sum(hashes, mixed ^ (mixed >> np.uint64(32)))
-    return count, int(total), int(hashes)
-
-
-def _sum(total: np.uint64, more: npt.NDArray[np.uint64]) -> np.uint64:
-    return np.uint64((int(total) + int(more.sum(dtype=np.uint64))) % 2**64)
 
 
 def _data_manifests(table: LoadedTable, manifest_list: str) -> _Manifests:
