@@ -48,6 +48,9 @@ _MEASURED = "| what was done | result |\n"
 
 _FIGURE = "figure"
 
+#: the metastore that a module's tests have used
+_METASTORE_OF_MODULE = pytest.StashKey[MetastoreServer]()
+
 
 def pytest_configure() -> None:
     """Before the tests are collected: no garbage arises there, and SIGINT counts again.
@@ -297,6 +300,17 @@ def metastore() -> Iterator[MetastoreServer]:
         yield server_
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_databases_of_a_module_are_full(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop the tables that a module has made in databases of its own."""
+    yield
+    if (server_ := request.node.stash.get(_METASTORE_OF_MODULE, None)) is not None:
+        from hive_case import drop_tables_but_those_of
+        from hive_tables import DATABASES
+
+        drop_tables_but_those_of(DATABASES, server_.uri)
+
+
 @pytest.fixture(autouse=True)
 def _no_hive_tables_are_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Drop the tables of a test: lakefold lists all tables, so each one that stays makes later tests slower."""
@@ -304,7 +318,10 @@ def _no_hive_tables_are_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if "metastore" in request.fixturenames:
         from hive_case import drop_tables
 
-        drop_tables(request.getfixturevalue("metastore").uri)
+        used = request.getfixturevalue("metastore")
+        drop_tables(used.uri)
+        module = request.node.getparent(pytest.Module)
+        module.stash[_METASTORE_OF_MODULE] = used
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -261,6 +261,14 @@ def drop_tables(uri: str, database: str = DATABASE) -> None:
     with Owner(uri) as owner:
         for name in owner.table_names(database) if database in owner.databases() else ():
             owner.drop_table(name, database)
+
+
+def drop_tables_but_those_of(databases: Collection[str], uri: str) -> None:
+    """Drop all tables of the other databases."""
+    with Owner(uri) as owner:
+        for database in set(owner.databases()) - {*databases}:
+            for name in owner.table_names(database):
+                owner.drop_table(name, database)
 
 
 def table_name(table: TableRef) -> str:

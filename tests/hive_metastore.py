@@ -19,6 +19,8 @@ from lake.metastore import MetastoreClient
 from service.cli.demo.metastore import server_command
 
 _NO_CHANGES = "hive.metastore.disallow.incompatible.col.type.changes"
+#: by default each of the first 200 connections gets a new thread, and each thread a new connection to Derby
+_FEWEST_THREADS = "hive.metastore.server.min.threads"
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
 
 
@@ -48,15 +50,19 @@ class MetastoreServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         command = server_command(self.home, self.port, self.place / "warehouse")
+        properties = {_FEWEST_THREADS: "4"}
         if self._locks:
             java, path = command[0], command[command.index("-cp") + 1]
             source = Path(__file__).with_name("MetastoreLocks.java")
             made = [java, "-cp", path, f"-Dderby.stream.error.file={self.home}/derby.log", str(source)]
             subprocess.run(made, cwd=self.home, check=True, capture_output=True)
             # By default Hive refuses to drop a column, as Iceberg does in the metastore too.
-            allowed = f"<property><name>{_NO_CHANGES}</name><value>false</value></property></configuration>"
-            site = self.home / "hive-site.xml"
-            site.write_text(site.read_text().replace("</configuration>", allowed))
+            properties[_NO_CHANGES] = "false"
+        listed = "".join(
+            f"<property><name>{name}</name><value>{value}</value></property>" for name, value in properties.items()
+        )
+        site = self.home / "hive-site.xml"
+        site.write_text(site.read_text().replace("</configuration>", f"{listed}</configuration>"))
         if LOCAL_FILES.exists():  # else it runs a program for each directory that it makes
             classes = command.index("-cp") + 1
             command[classes] = f"{LOCAL_FILES}:{command[classes]}"

@@ -7,9 +7,9 @@ Without statements all tables of the tests are made, in the databases ``shop`` a
 import sys
 from typing import Any
 
+DATABASES = ("shop", "odd")
 MADE = (
-    "CREATE DATABASE shop",
-    "CREATE DATABASE odd",
+    *(f"CREATE DATABASE {name}" for name in DATABASES),
     "SET hive.exec.dynamic.partition.mode=nonstrict",
     # As Hive's own writers make them.
     "CREATE TABLE shop.orders (id BIGINT, item STRING, price DECIMAL(10,2)) PARTITIONED BY (day DATE, city STRING) "

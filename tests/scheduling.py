@@ -19,7 +19,10 @@ _KINDS = {
     "browser": (re.compile(r"\bbrowser\b, "), 1, 2),
     "s3": (re.compile(r"\b(?:s3_server|bucket)\b[,:)]"), 1, 1),
     "installation": (re.compile(r"\binstalled\b[,:]"), 1, 1),
-    "iceberg catalogs": (re.compile(r"\bIcebergCase\b"), 1, 3),
+    "iceberg catalogs": (re.compile(r"\b(?:IcebergCase|NewCase)\b"), 1, 3),
+    # Last of those of a metastore: these tables stay there, and lakefold lists them all.
+    "hive tables": (re.compile(r"\bhive: MetastoreServer\b"), 1, -1),
+    "other writer": (re.compile(r"\bother: OtherWriter\b"), 1, 1),
     "spark": (re.compile(r"\bmark\.spark\b"), 2, 1),
 }
 

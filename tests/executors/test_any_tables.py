@@ -58,6 +58,7 @@ TABLES: Mapping[str, tuple[Callable[[], pa.Table], Mapping[str, Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.paired("has_empty")
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("what", TABLES)
 @pytest.mark.parametrize("has_empty", [False, True])

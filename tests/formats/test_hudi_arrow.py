@@ -38,6 +38,8 @@ from lake.plan import Commit, Plan, VerificationLevel
 from lake.ports import Rewrite
 
 pytestmark = pytest.mark.spark
+#: what is the same for files of every engine
+by_one_engine = pytest.mark.paired("engine")
 
 
 @pytest.fixture(params=WRITERS)
@@ -125,6 +127,7 @@ INDEX_TYPES = {
 }
 
 
+@by_one_engine
 def test_writers_find_every_record_by_every_index(table: NewTable, engine: str) -> None:
     trips = by_engines(table("indexed", **INDEXES))
     before = {row[4]: row for row in trips.rows()}
@@ -144,6 +147,7 @@ def test_writers_find_every_record_by_every_index(table: NewTable, engine: str) 
 ODD_KEYS = [["a\uff01", "a\U0001f600", "a\ue000", "aa"], ["az", "a\uffe5x", "b\U0001f601", "b\uff02"]]
 
 
+@by_one_engine
 def test_a_writer_finds_keys_with_letters_beyond_the_basic_ones_by_bounds(
     spark: Any, tmp_path: Path, engine: str
 ) -> None:
@@ -252,6 +256,7 @@ def trips(table: NewTable) -> Table:
     return by_engines(table())
 
 
+@by_one_engine
 def test_files_of_repeated_tasks_are_deleted_before_the_commit_and_files_of_late_tasks_soon_after_it(
     trips: Table, engine: str
 ) -> None:
@@ -296,6 +301,7 @@ def repeated(trips: Table, rewrite: Rewrite, inflight_file: tuple[str, datetime]
     return str(Path(path).relative_to(trips.base))
 
 
+@by_one_engine
 def test_after_a_withdrawal_no_file_of_the_attempt_becomes_visible(trips: Table, engine: str) -> None:
     before = trips.rows()
     plan = plan_of(trips, engine)
@@ -328,6 +334,7 @@ def repeated_after(trips: Table, rewrite: Rewrite) -> str:
     return late
 
 
+@by_one_engine
 def test_a_damaged_input_is_named_with_its_group_and_the_attempt_leaves_nothing(trips: Table, engine: str) -> None:
     before, plan = trips.rows(), plan_of(trips, engine)
     victim = plan.groups[0].slices[1].path or ""
@@ -356,6 +363,7 @@ def around_rewrites(trips: Table, monkeypatch: pytest.MonkeyPatch, around: Rewri
         monkeypatch.setattr(engine, "rewrite", partial(around, engine.rewrite))
 
 
+@by_one_engine
 def test_a_cancelled_rewrite_ends_and_its_withdrawal_leaves_nothing(
     trips: Table, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:

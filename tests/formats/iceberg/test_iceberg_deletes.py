@@ -437,6 +437,7 @@ BETWEEN: dict[str, tuple[Callable[[IcebergCase, TableRef], object], bool]] = {
 }
 
 
+@pytest.mark.paired("case")
 @pytest.mark.parametrize("what", BETWEEN)
 def test_a_commit_meanwhile_is_kept_and_no_deleted_row_returns(case: IcebergCase, table: TableRef, what: str):
     act, commits = BETWEEN[what]

@@ -30,6 +30,8 @@ from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.model import TableRef
 
 pytestmark = pytest.mark.spark
+#: what is the same in every version of the format
+in_one_version = pytest.mark.paired("case")
 
 #: appends add a manifest each, and four are too many
 PROPERTIES = {"commit.manifest-merge.enabled": "false", "commit.manifest.min-count-to-merge": "4"}
@@ -144,6 +146,7 @@ def test_a_table_with_few_or_large_manifests_is_left_alone(new_case: NewCase, tm
     assert snapshots(case, table) == history
 
 
+@in_one_version
 def test_one_rewrite_reads_a_limited_number_of_files_and_begins_with_the_oldest(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
@@ -201,6 +204,7 @@ def _expire(case: IcebergCase, table: TableRef) -> None:
     case.forget(table)
 
 
+@in_one_version
 @pytest.mark.parametrize(
     "meanwhile", [_append, _delete_files, _delete_everything, _roll_back, _rewrite_manifests, _expire]
 )
@@ -227,6 +231,7 @@ def test_commits_of_writers_during_a_rewrite_of_manifests_stay(
     assert len(case.rows(table)) == len(done[0][0]) + 10
 
 
+@in_one_version
 def test_a_plan_commits_although_the_manifests_of_its_files_were_rewritten_meanwhile(
     case: IcebergCase, table: TableRef
 ):
@@ -332,6 +337,7 @@ def test_manifests_that_would_list_a_file_differently_are_not_committed_and_do_n
     assert manifest_files(table) == stored
 
 
+@in_one_version
 def test_a_repeated_commit_does_not_read_the_same_manifests_again(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
@@ -366,6 +372,7 @@ def _deletion(case: IcebergCase, table: TableRef) -> Any:
     return java.newDelete().deleteFile(java.newScan().planFiles().iterator().next().file())
 
 
+@in_one_version
 def test_writers_that_always_replace_the_manifests_end_the_rewrite(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
@@ -377,6 +384,7 @@ def test_writers_that_always_replace_the_manifests_end_the_rewrite(
     assert len(case.rows(table)) == rows - 150
 
 
+@in_one_version
 def test_manifests_that_another_installation_has_rewritten_are_not_rewritten_again(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
@@ -472,6 +480,7 @@ def test_manifests_are_selected_again_if_the_format_version_or_row_ids_came_mean
     assert [lineage(case, table)] == done
 
 
+@in_one_version
 def test_files_that_are_listed_twice_stay_listed_twice(case: IcebergCase, table: TableRef):
     path = min(case.stored(table))
     for _ in range(2):
@@ -509,6 +518,7 @@ CONDITIONS = (
 )
 
 
+@in_one_version
 def test_partition_values_of_all_kinds_and_of_earlier_types_and_specs_stay(case: IcebergCase, table: TableRef):
     name = f"{case.name(table)}x"
     assert table.catalog is not None

@@ -187,6 +187,7 @@ BOUNDED = ("id", "u", "a.n", "a.s", "a.d", "p", "q", "s", "t", "b", "d", "g")
 AGGREGATES = ("count(1)", *(f"{function}({column})" for column in BOUNDED for function in ("min", "max", "count")))
 
 
+@pytest.mark.paired("mode")
 @pytest.mark.parametrize("mode", ["full", "truncate(16)", "counts"])
 @pytest.mark.parametrize("engine", ["arrow", "stitch", "hybrid"])
 def test_predicates_of_nested_columns_and_aggregates_by_bounds_have_the_same_answers(
