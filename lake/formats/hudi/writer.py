@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.capabilities import Resurrected
 from lake.engines import RewriteEngine
-from lake.errors import Rejected
+from lake.errors import Rejected, TableRefused
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
@@ -105,10 +105,10 @@ class HudiWriter:
         return self._open()
 
     def _refuse_unsafe_state(self) -> None:
-        """Raise Rejected if the table is in a state in which lakefold does not change it."""
+        """Raise TableRefused if the table is in a state in which lakefold does not change it."""
         storage = TableStorage(self.table.location)
         for refusal in unsafe_state_refusals(storage, Timeline(storage)):
-            raise Rejected(f"{self.table.name}: {refusal}")
+            raise TableRefused(f"{self.table.name}: {refusal}")
 
     def start(self) -> None:
         """See ``TableWriter``."""

@@ -110,6 +110,9 @@ class HudiClient:
         self.jvm: Any = cached_jvm(spark)
         #: the inflight file of the rewrite that ``begin_rewrite`` began last
         self.inflight_file: InflightFile | None = None
+        #: the sizes by path that commits recorded for the plan's logs when the plan was published or adopted; see
+        #: ``plans.input_checks.refuse_appended_logs``
+        self.input_log_sizes: Mapping[str, int] = MappingProxyType({})
         try:
             self._open()
         except Exception as error:
@@ -219,6 +222,16 @@ class HudiClient:
         with suppress(Exception):
             self.write_client.close()
         self._open_write_client(self._fixed_options())
+
+    def find_changed_schema(self) -> str | None:
+        """Return the table's schema as Avro JSON if it has changed since the client was opened; call it in ``locked``.
+
+        A commit names the schema that the client had when it was opened. hudi-rs reads the table by the schema of the
+        latest commit, so it would miss a column that a writer has added meanwhile.
+        """
+        self.meta.reloadActiveTimeline()
+        now = str(self.bundle.table_schema(self.meta, meta_columns=False).toString())
+        return now if now != str(self.schema.toString()) else None
 
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:
