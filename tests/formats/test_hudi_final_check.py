@@ -181,6 +181,22 @@ def test_files_of_a_plan_that_meets_an_index_under_construction_are_planned_agai
     assert trips.rows() == before
 
 
+def test_no_rewrite_is_committed_beside_an_index_that_was_built_meanwhile_and_that_no_rewrite_is_known_to_keep(
+    table: NewTable,
+) -> None:
+    trips = table("metadata")
+    before = trips.rows()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        (Path(trips.base) / ".hoodie/metadata/expr_index_day").mkdir()
+        edit_properties(Path(trips.base), {"hoodie.table.metadata.partitions": "files,expr_index_day"})
+        with pytest.raises(TableRefused, match="has expr_index_day: rewrites are not verified to keep that index"):
+            writer.commit(rewrite)
+        writer.withdraw("0198-plan", None)
+    assert trips.timeline().pending == ()
+    assert trips.rows() == before
+
+
 def test_no_rewrite_is_committed_whose_instant_another_process_is_rolling_back(table: NewTable) -> None:
     """A writer's inline clustering first takes back what is begun, without a lock: here it has stopped half-way."""
     trips = table()

@@ -33,7 +33,7 @@ from lake.formats.hudi.pending.rollbacks import (
     find_running_rollback,
     rollback_target,
 )
-from lake.formats.hudi.read.refusals import misleading_column_refusals
+from lake.formats.hudi.read.refusals import rewrite_refusals
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
@@ -91,8 +91,8 @@ def check_preconditions(
     only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
     Raises Transient for conditions that pass or are repaired outside of lakefold. Raises TableRefused if the metadata
-    table is damaged or a restore missed a rewrite, or if a column of copied rows was renamed. The errors of ``check``,
-    ``prepare`` and ``fence`` pass through.
+    table is damaged or a restore missed a rewrite, or if the table's columns or indexes exclude a rewrite. The errors
+    of ``check``, ``prepare`` and ``fence`` pass through.
     """
     for _ in range(_ATTEMPTS):
         observed = _observe_timelines(client)
@@ -113,7 +113,7 @@ def check_preconditions(
         if not is_withdrawal:
             _refuse_faults(client, observed.timeline)
         if own is not None and own.inputs:
-            _refuse_misleading_columns(client)
+            _refuse_rewrites(client, observed.timeline)
         _refuse_clock(client, observed, doing, own.time if own is not None and not own.is_pending else None)
         check(observed.timeline)
         prepare()
@@ -306,12 +306,13 @@ def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
         raise TableRefused(f"{client.table.name}: {fault}")
 
 
-def _refuse_misleading_columns(client: HudiClient) -> None:
-    """Raise TableRefused if a column was renamed: new files would have its values under the former name.
+def _refuse_rewrites(client: HudiClient, timeline: Timeline) -> None:
+    """Raise TableRefused if a column was renamed, or an index was built that no rewrite is verified to keep.
 
-    Readers look the columns of a file up in the schema that was in force at the file's instant.
+    Readers look the columns of a file up in the schema that was in force at the file's instant. New files would have
+    the values of a renamed column under its former name.
     """
-    for refusal in misleading_column_refusals(client.storage):
+    for refusal in rewrite_refusals(client.storage, timeline.properties):
         raise TableRefused(f"{client.table.name}: {refusal}")
 
 

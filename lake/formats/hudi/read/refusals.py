@@ -79,11 +79,16 @@ def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator
     yield from describe_undone_rewrites(storage, timeline)
     yield from metadata_table.find_faults(storage, timeline)
     yield from describe_unrestored_rewrites(timeline)
-    yield from misleading_column_refusals(storage)
+    yield from _misleading_column_refusals(storage)
 
 
-def misleading_column_refusals(storage: TableStorage) -> Iterator[str]:
-    """Yield a refusal of each column whose name does not identify it; checked again whenever rows are copied."""
+def rewrite_refusals(storage: TableStorage, properties: Mapping[str, str]) -> Iterator[str]:
+    """Yield refusals for states that owners can cause at any time and that exclude rewrites, but not deletions."""
+    yield from _unsupported_index_refusals(properties)
+    yield from _misleading_column_refusals(storage)
+
+
+def _misleading_column_refusals(storage: TableStorage) -> Iterator[str]:
     for misleading in schema_history.find_misleading_columns(storage):
         yield (
             f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "
@@ -193,7 +198,11 @@ def _metadata_table_refusals(options: Mapping[str, str], properties: Mapping[str
             f"write_options hoodie.metadata.enable = {enabled}, but the table {has}, which would be {consequence}; "
             "remove the key; the value is taken from the table"
         )
-    foreign = [name for name in indexes if name not in _SUPPORTED_INDEXES]
+    yield from _unsupported_index_refusals(properties)
+
+
+def _unsupported_index_refusals(properties: Mapping[str, str]) -> Iterator[str]:
+    foreign = [name for name in metadata_table.index_names(properties) if name not in _SUPPORTED_INDEXES]
     if foreign:
         yield (
             f"hoodie.table.metadata.partitions has {', '.join(foreign)}: rewrites are not verified to keep that index; "
