@@ -19,6 +19,8 @@ from lake.formats.hudi.timeline.schema_history import DIRECTORY
 from lake.plan import Plan, PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+#: a column that may be null, since older rows have no value
+ADDED = "if(id >= 0, {}, null) AS added"
 
 
 def columns_of_hudi_rs(trips: Table) -> list[str]:
@@ -44,7 +46,7 @@ def test_a_column_that_a_writer_adds_before_a_plan_is_published_stays_in_the_tab
 ) -> None:
     trips = table("mor")
     plan: Plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
-    frame = rows(trips.spark, 1000, 1010).selectExpr("*", "'new' AS added").coalesce(1)
+    frame = rows(trips.spark, 1000, 1010).selectExpr("*", ADDED.format("'new'")).coalesce(1)
     meanwhile(monkeypatch, lambda: write(frame, trips.base, "insert", merge_on_read=True))
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
@@ -59,7 +61,7 @@ def test_a_compaction_keeps_the_values_of_a_column_that_a_writer_adds_to_its_sli
 ) -> None:
     trips = table("mor")
     plan = trips.compaction()
-    added = rows(trips.spark, 0, 120, version=5).where("id % 4 = 0").selectExpr("*", "concat('new', id) AS added")
+    added = rows(trips.spark, 0, 120, version=5).where("id % 4 = 0").selectExpr("*", ADDED.format("concat('new', id)"))
     meanwhile(monkeypatch, lambda: write(added.coalesce(1), trips.base, "upsert", merge_on_read=True))
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
@@ -81,7 +83,7 @@ def test_no_plan_is_published_after_an_owner_has_renamed_a_column(
             return {"type": "record", "fields": [{"id": 0, "name": name, "optional": True, "type": "string"}]}
 
         history = Path(trips.base) / DIRECTORY
-        history.mkdir(parents=True)
+        history.mkdir(parents=True, exist_ok=True)
         (history / "20260101000000001_20260101000000002.schemacommit").write_text(
             json.dumps({"schemas": [version("title"), version("name")]})
         )

@@ -177,11 +177,14 @@ class HudiWriter:
         return self._written.rewrite
 
     def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        """See ``ReadsMerged``: hudi-rs reads the slices it can merge, Hudi all others and all ``evolved`` files."""
+        """See ``ReadsMerged``: hudi-rs reads the slices it can merge, Hudi all others and all ``evolved`` files.
+
+        If rows of a base file share a key, a log record updates one of them in Hudi, and another number in hudi-rs.
+        """
         reader = HudiRsReader(TableStorage(self.table.location))
         by_hudi = []
         for slice_ in slices_in_partition(prepared, partition):
-            if evolved or slice_.path is None:
+            if evolved or slice_.path is None or (slice_.log_files and reader.has_repeated_keys(slice_.path)):
                 by_hudi.append(slice_)
                 continue
             try:
