@@ -3,11 +3,13 @@
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables import rows, write
+from hudi_templates import edit_avro
 from hudi_writing import NewTable, Table, ignore
 
 from executors.verification import verify_rewrite
@@ -40,16 +42,34 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> No
     monkeypatch.setattr(publication, "find_inflight_writer", waiting)
 
 
+def begin_before(trips: Table, time: str) -> None:
+    """Give the newest commit a time right before ``time``, as if it had begun before the plan of that time."""
+    commit = trips.timeline().commits[-1]
+    moment = datetime.strptime(f"{time}000", "%Y%m%d%H%M%S%f") - timedelta(milliseconds=1)
+    earlier, base = f"{moment:%Y%m%d%H%M%S%f}"[:17], Path(trips.base)
+
+    def date_back(metadata: dict[str, Any]) -> None:
+        for stats in metadata["partitionToWriteStats"].values():
+            for stat in stats:
+                stat["path"] = stat["path"].replace(commit.time, earlier)
+
+    edit_avro(base / trips.timeline().directory / (commit.completed_file or ""), date_back)
+    for path in [*(base / trips.timeline().directory).glob(f"*{commit.time}*"), *base.glob(f"dt=*/*{commit.time}*")]:
+        path.rename(path.with_name(path.name.replace(commit.time, earlier)))
+
+
 @pytest.mark.parametrize("kind", PlanKind)
-def test_a_column_that_a_writer_adds_before_a_plan_is_published_stays_in_the_tables_schema(
-    table: NewTable, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
+def test_a_column_that_a_bulk_insert_adds_while_a_plan_runs_stays_in_the_tables_schema(
+    table: NewTable, kind: PlanKind
 ) -> None:
+    """A plan does not wait for a bulk insert. Readers take the schema of the commit with the latest request."""
     trips = table("mor")
     plan: Plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
     frame = rows(trips.spark, 1000, 1010).selectExpr("*", ADDED.format("'new'")).coalesce(1)
-    meanwhile(monkeypatch, lambda: write(frame, trips.base, "insert", merge_on_read=True))
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        write(frame, trips.base, "bulk_insert", merge_on_read=True)
+        begin_before(trips, rewrite.prepared.instant)
         before = trips.rows(), columns_of_hudi_rs(trips)
         assert "added" in before[1]
         writer.commit(rewrite)

@@ -226,8 +226,8 @@ class HudiClient:
     def find_changed_schema(self) -> str | None:
         """Return the table's schema as Avro JSON if it has changed since the client was opened; call it in ``locked``.
 
-        A commit names the schema that the client had when it was opened. hudi-rs reads the table by the schema of the
-        latest commit, so it would miss a column that a writer has added meanwhile.
+        Hudi's commit names the schema from the beginning of the rewrite. Spark and hudi-rs read the table by the schema
+        of the commit with the latest request, so they would miss a column that an earlier request has added since.
         """
         self.meta.reloadActiveTimeline()
         now = str(self.bundle.table_schema(self.meta, meta_columns=False).toString())
