@@ -27,6 +27,7 @@ from lake.errors import (
     SessionSpoiled,
     TableGone,
     TableHalted,
+    TableRefused,
     one_line,
 )
 from lake.failpoints import failpoint
@@ -141,8 +142,11 @@ class RunFailure:
     def _record_end(self, error: Exception) -> RunResult:
         """Record the error's consequence in the database."""
         text = one_line(error)
-        if isinstance(error, (Conflict, CancelRequested)):
-            self._store.cancel(self._claim, text, actor=self._claim.executor)
+        # Scans would leave the files of a failed plan alone, although the refusal may end while the files stay as they
+        # are.
+        is_refused = isinstance(error, TableRefused) and self._claim.plan.adopted_instant is None
+        if is_refused or isinstance(error, (Conflict, CancelRequested)):
+            self._store.cancel(self._claim, text, actor=self._claim.executor, is_refused=is_refused)
             return RunResult.CANCELLED
         if isinstance(error, (Rejected, Integrity)):
             partitions = error.partitions if isinstance(error, Integrity) else ()

@@ -56,6 +56,14 @@ class Rejected(LakefoldError):
     """The plan or its table can't be used as configured: failed, no retry."""
 
 
+class TableRefused(Rejected):
+    """The table can't be changed in its present state, whatever the plan.
+
+    The plan is cancelled, and planned again once a scan accepts the table. A plan that adopted an instant fails, since
+    a cancelled one could not be tried again.
+    """
+
+
 class TableGone(Rejected):
     """The table no longer exists, though the storage answers; an unmounted or forbidden storage does not raise this.
 

@@ -142,8 +142,11 @@ class PlanStore(Protocol):
         With ``halt`` the table is halted, or only ``partitions`` if the error concerns only these.
         """
 
-    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """After Conflict or an operator's request, cancel the plan and free its partitions. Raises LeaseLost."""
+    def cancel(self, claim: Claim, reason: str, *, actor: str, is_refused: bool = False) -> None:
+        """After Conflict or an operator's request, cancel the plan and free its partitions. Raises LeaseLost.
+
+        ``is_refused`` is True after TableRefused: no writer was faster.
+        """
 
     def take_over_expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease). Returns None if there is none.

@@ -12,7 +12,7 @@ from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.sweep import sweep_table
 from executors.take_over import take_over_one
-from lake.errors import Conflict, LeaseLost, Rejected, Transient
+from lake.errors import Conflict, LeaseLost, Rejected, TableRefused, Transient
 from lake.model import TableRef
 from lake.plan import Plan
 from lake.ports import PreparedPlan
@@ -34,6 +34,16 @@ def test_each_end_of_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: 
     bench.format.hooks[where] = raising(error)
     assert bench.run().result is not RunResult.COMPLETED
     assert (bench.scheduled(), bench.unowned(), bench.commits(plan)) == ({"7": False}, (), 0)
+
+
+def test_an_adopted_plan_of_a_table_that_is_refused_meanwhile_can_be_retried(bench: Bench):
+    plan = bench.adopt("7")
+    bench.format.hooks["rewritten"] = raising(TableRefused("an index is being built"))
+    assert bench.run().result is RunResult.FAILED
+    bench.format.hooks.clear()
+    bench.store.retry(plan.plan_id, "ada")
+    assert bench.run().result is RunResult.COMPLETED
+    assert bench.commits(plan) == 1
 
 
 def test_another_attempt_uses_the_same_instant(bench: Bench):

@@ -13,7 +13,7 @@ from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity
 from lake.formats.hudi.pending.actions import must_execute
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
-from lake.plan import Plan
+from lake.plan import Plan, PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 ARCHIVING = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
@@ -351,4 +351,17 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
     with trips.writer() as writer:
         writer.delete(commit.superseded)
     assert set(trips.data_files()) == logs | newer | {output.path for output in commit.outputs}
+    assert trips.rows() == before
+
+
+@pytest.mark.parametrize("kind", PlanKind)
+def test_rows_of_a_base_file_that_share_a_key_are_kept(spark: Any, tmp_path: Path, kind: PlanKind) -> None:
+    """Bulk inserts do not deduplicate."""
+    trips = Table(spark, tmp_path / "trips")
+    twice = rows(spark, 0, 60).union(rows(spark, 0, 20)).coalesce(1)
+    write(twice, trips.base, merge_on_read=True)
+    trips.upsert(0, 60, 1, "id % 3 = 0")
+    before = trips.rows()
+    assert len(before) == 80
+    trips.proved(trips.compaction() if kind is PlanKind.COMPACTION else trips.plan())
     assert trips.rows() == before

@@ -9,15 +9,22 @@ from typing import Any
 
 import pytest
 from hudi_tables import METADATA, rows, run_service, write
+from hudi_templates import edit_properties
 from hudi_writing import FORMAT, NewTable, Table, ignore
 from test_hudi_abandoned_cleans import ONE, TWO, leave_a_clean
 
-from lake.errors import Transient
+from executors.context import RunContext
+from executors.outcome import RunResult
+from executors.run import run_plan
+from lake.errors import TableRefused, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.maintenance import services
 from lake.formats.hudi.plans import withdrawal
 from lake.formats.hudi.timeline.metadata_table import find_faults, index_names
-from lake.plan import PlanKind, StagedWork
+from lake.formats.hudi.writer import HudiWriter
+from lake.plan import Commit, PlanKind, StagedWork
+from lake.ports import Rewrite
+from service.control.store import Store
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 OFF = {"hoodie.metadata.enable": "false"}
@@ -142,6 +149,52 @@ def test_a_metadata_table_that_a_writer_switches_off_meanwhile_is_not_made_again
     assert not (Path(trips.base) / ".hoodie/metadata").exists()
     assert index_names(trips.timeline().properties) == []
     FORMAT.check(trips.ref)
+
+
+def test_files_of_a_plan_that_meets_an_index_under_construction_are_planned_again_afterwards(
+    table: NewTable, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table("metadata")
+    before, plan = trips.rows(), trips.plan()
+    store.register_table(trips.ref, "compact")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    context, commit = RunContext(store=store, spark=lambda: trips.spark), HudiWriter.commit
+    unfinished = "hoodie.table.metadata.partitions.inflight"
+
+    def beside_an_indexer(writer: HudiWriter, rewrite: Rewrite) -> Commit:
+        edit_properties(Path(trips.base), {unfinished: "record_index"})
+        return commit(writer, rewrite)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HudiWriter, "commit", beside_an_indexer)
+        claim = store.claim("executor")
+        assert claim is not None
+        outcome = run_plan(claim, context, format=FORMAT)
+    assert (outcome.result, outcome.reason) == (RunResult.CANCELLED, "TableRefused")
+    assert trips.timeline().pending == ()
+    with pytest.raises(TableRefused, match="record_index: that index is being built"):
+        FORMAT.check(trips.ref)
+    edit_properties(Path(trips.base), {unfinished: None})
+    FORMAT.check(trips.ref)
+    assert store.failed_plans("trips", "") == []
+    trips.run(trips.plan("0198-after"))
+    assert trips.rows() == before
+
+
+def test_no_rewrite_is_committed_beside_an_index_that_was_built_meanwhile_and_that_no_rewrite_is_known_to_keep(
+    table: NewTable,
+) -> None:
+    trips = table("metadata")
+    before = trips.rows()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        (Path(trips.base) / ".hoodie/metadata/expr_index_day").mkdir()
+        edit_properties(Path(trips.base), {"hoodie.table.metadata.partitions": "files,expr_index_day"})
+        with pytest.raises(TableRefused, match="has expr_index_day: rewrites are not verified to keep that index"):
+            writer.commit(rewrite)
+        writer.withdraw("0198-plan", None)
+    assert trips.timeline().pending == ()
+    assert trips.rows() == before
 
 
 def test_no_rewrite_is_committed_whose_instant_another_process_is_rolling_back(table: NewTable) -> None:

@@ -14,10 +14,11 @@ from toys import timeline
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
-from lake.errors import Rejected, Transient
+from lake.errors import Rejected, TableRefused, Transient
 from lake.plan import PlanState
 from service.control.config import table_settings
 from service.control.config.loader import load_config
+from service.control.store.views import ErrorClass
 from service.server.daemon.process import Daemon
 
 pytestmark = pytest.mark.slow
@@ -104,6 +105,18 @@ def test_a_failed_plan_is_planned_again_after_a_change_or_a_request(home, toys, 
     again = home.scan()
     assert len(again) == (0 if lift == "retry" else 1)
     assert home.store.figures().count(PlanState.COMPLETED) == 1
+
+
+def test_files_of_a_plan_whose_table_was_refused_are_planned_again_once_it_is_accepted(home, toys):
+    """A table is refused, for example, while its writer builds an index of Hudi's metadata table."""
+    failing(toys, TableRefused("an index is being built"))
+    (refused,) = home.scan()
+    plan = home.store.plan(refused)
+    assert (plan.state, plan.error) == (PlanState.CANCELLED, "an index is being built")
+    assert plan.error_class is ErrorClass.REJECTED, "no writer was faster"
+    toys.hooks.clear()
+    (again,) = home.scan()
+    assert home.store.plan(again).state is PlanState.COMPLETED
 
 
 def test_a_plan_out_of_attempts_is_tried_again_after_a_day(home, toys):

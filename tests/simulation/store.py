@@ -210,7 +210,7 @@ class ModelStore(JournalParts):
             self.tables[row.plan.table.name].halted = self.tables[row.plan.table.name].halted or error
 
     @transaction
-    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+    def cancel(self, claim: Claim, reason: str, *, actor: str, is_refused: bool = False) -> None:
         """See the port."""
         row = self.hold(claim)
         self.world.watch.cancelled(row)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.capabilities import Resurrected
 from lake.engines import RewriteEngine
-from lake.errors import Rejected
+from lake.errors import Rejected, TableRefused
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
@@ -105,10 +105,10 @@ class HudiWriter:
         return self._open()
 
     def _refuse_unsafe_state(self) -> None:
-        """Raise Rejected if the table is in a state in which lakefold does not change it."""
+        """Raise TableRefused if the table is in a state in which lakefold does not change it."""
         storage = TableStorage(self.table.location)
         for refusal in unsafe_state_refusals(storage, Timeline(storage)):
-            raise Rejected(f"{self.table.name}: {refusal}")
+            raise TableRefused(f"{self.table.name}: {refusal}")
 
     def start(self) -> None:
         """See ``TableWriter``."""
@@ -177,11 +177,14 @@ class HudiWriter:
         return self._written.rewrite
 
     def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        """See ``ReadsMerged``: hudi-rs reads the slices it can merge, Hudi all others and all ``evolved`` files."""
+        """See ``ReadsMerged``: hudi-rs reads the slices it can merge, Hudi all others and all ``evolved`` files.
+
+        If rows of a base file share a key, a log record updates one of them in Hudi, and another number in hudi-rs.
+        """
         reader = HudiRsReader(TableStorage(self.table.location))
         by_hudi = []
         for slice_ in slices_in_partition(prepared, partition):
-            if evolved or slice_.path is None:
+            if evolved or slice_.path is None or (slice_.log_files and reader.has_repeated_keys(slice_.path)):
                 by_hudi.append(slice_)
                 continue
             try:

@@ -249,11 +249,12 @@ class ClaimedPlans(StorePart):
             if halt:
                 halt_of_plan(connection, self._settings, row, error, partitions)
 
-    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """End the plan as cancelled after Conflict or a cancel request; release its partitions. Raises LeaseLost."""
+    def cancel(self, claim: Claim, reason: str, *, actor: str, is_refused: bool = False) -> None:
+        """See ``lake.plan_store.PlanStore``."""
         with self._database.write() as connection:
             is_requested = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
-            values = {"error": storable_text(reason), "error_class": None if is_requested else ErrorClass.CONFLICT}
+            kind = ErrorClass.REJECTED if is_refused else ErrorClass.CONFLICT
+            values = {"error": storable_text(reason), "error_class": None if is_requested else kind}
             self._leave_inflight(connection, claim, PlanState.CANCELLED, values, actor, reason)
 
     def _record_superseded(

@@ -153,7 +153,7 @@ class InstrumentedStore(Store):
             super().fail(claim, error, halt=halt, partitions=partitions)
         self._slots.record_end(claim)
 
-    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+    def cancel(self, claim: Claim, reason: str, *, actor: str, is_refused: bool = False) -> None:
         with self._slots.end_on_lease_loss(claim):
-            super().cancel(claim, reason, actor=actor)
+            super().cancel(claim, reason, actor=actor, is_refused=is_refused)
         self._slots.record_end(claim)

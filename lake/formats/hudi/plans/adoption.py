@@ -33,7 +33,14 @@ from lake.formats.hudi.pending.late_files import (
     without_files_of_others,
 )
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
-from lake.formats.hudi.plans.input_checks import input_paths, read_live_slices, require_outputs, stale_reason
+from lake.formats.hudi.plans.input_checks import (
+    committed_log_sizes,
+    input_paths,
+    read_live_slices,
+    refuse_appended_logs,
+    require_outputs,
+    stale_reason,
+)
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.plans.withdrawal import is_work_of_other_attempt
@@ -68,7 +75,9 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
             check=lambda _: _check_requested(client, plan),
             fence=fence,
         )
-        record_instant(client.storage, client.read_timeline(), plan.adopted_instant, plan.partitions)
+        timeline = client.read_timeline()
+        client.input_log_sizes = committed_log_sizes(timeline, plan)
+        record_instant(client.storage, timeline, plan.adopted_instant, plan.partitions)
         java = client.begin_rewrite(plan.kind, plan.adopted_instant)
     groups = tuple(range(len(plan.groups)))
     return PreparedPlan(plan=plan, epoch=epoch, instant=plan.adopted_instant, live_groups=groups), java
@@ -93,6 +102,8 @@ def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
         raise Conflict(f"{plan.table.name}: another process rolled back the files of {plan.adopted_instant}")
     require_outputs(client, rewrite)
     _check_inputs(client, plan)
+    if plan.kind is PlanKind.CLUSTERING:
+        refuse_appended_logs(client, client.read_timeline(), plan)
 
 
 def _find_pending_instant(client: HudiClient, plan: Plan) -> Instant:

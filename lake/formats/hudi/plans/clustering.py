@@ -11,9 +11,11 @@ from lake.formats.hudi.pending.late_files import record_instant
 from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
+    committed_log_sizes,
     find_groups_of_others,
     input_paths,
     read_live_slices,
+    refuse_appended_logs,
     require_outputs,
     require_pending,
     stale_reason,
@@ -128,6 +130,7 @@ def publish_clustering(
         own=OwnInstant(time=instant, inputs=reads),
         check=publication_check(client, timeline, plan.partitions),
     )
+    client.input_log_sizes = committed_log_sizes(timeline, plan)
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return PreparedPlan(plan=plan, epoch=epoch, instant=instant, live_groups=kept, skipped=left_out)
 
@@ -135,7 +138,7 @@ def publish_clustering(
 def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
-    require_pending(client, prepared, "replacecommit")
+    timeline = require_pending(client, prepared, "replacecommit")
     require_outputs(client, rewrite)
     groups = [plan.groups[index] for index in prepared.live_groups]
     live = read_live_slices(client, [slice_ for group in groups for slice_ in group.slices])
@@ -144,3 +147,4 @@ def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
             reason = stale_reason(slice_, live)
             if reason:
                 raise Conflict(f"{plan.table.name}: {reason}")
+    refuse_appended_logs(client, timeline, plan)

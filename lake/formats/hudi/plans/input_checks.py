@@ -16,6 +16,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, is_foreign_file, relative_path, slice_paths
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT
 from lake.formats.hudi.read.slices import ListedSlice
+from lake.formats.hudi.timeline.file_history import active_history
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Instant, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
 from lake.plan import Plan
@@ -150,6 +151,34 @@ def find_groups_of_others(timeline: Timeline, plan: Plan) -> dict[FileGroupId, s
                 f"of life for {format_duration(WRITER_TIMEOUT)}"
             )
     return _groups_of(pending)
+
+
+def committed_log_sizes(timeline: Timeline, plan: Plan) -> dict[str, int]:
+    """Return the sizes of the plan's logs by the commits of the active timeline, by path.
+
+    Empty from layout 2 on, whose logs never change.
+    """
+    if timeline.layout != 1 or not any(s.log_files for group in plan.groups for s in group.slices):
+        return {}
+    history, sizes = active_history(timeline), dict[str, int]()
+    for slice_ in (s for group in plan.groups for s in group.slices if s.log_files):
+        expected = history.expected_slice((slice_.partition, slice_.file_id))
+        for log in () if expected is None else expected.logs.values():
+            if log.name in slice_.log_files:
+                sizes[log.path] = log.bytes or 0
+    return sizes
+
+
+def refuse_appended_logs(client: HudiClient, timeline: Timeline, plan: Plan) -> None:
+    """Raise Conflict if a commit has appended to a log of ``plan`` since ``client.input_log_sizes`` was recorded.
+
+    On storage that can append, as HDFS, writers before Hudi 1.0 append to the newest log instead of creating one, so
+    the names of a slice's logs stay the same.
+    """
+    before = client.input_log_sizes
+    for path, size in committed_log_sizes(timeline, plan).items():
+        if size > before.get(path, 0):
+            raise Conflict(f"{plan.table.name}: a writer appended to {path} while the plan ran")
 
 
 def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> str | None:

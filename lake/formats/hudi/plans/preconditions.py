@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from lake.errors import Rejected, Transient
+from lake.errors import TableRefused, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.pending.actions import plan_kind
@@ -33,6 +33,7 @@ from lake.formats.hudi.pending.rollbacks import (
     find_running_rollback,
     rollback_target,
 )
+from lake.formats.hudi.read.refusals import rewrite_refusals
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
@@ -89,8 +90,9 @@ def check_preconditions(
     act on it. ``prepare`` makes all preparations, so that only the act itself remains. ``is_withdrawal`` is True if
     only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
-    Raises Transient for conditions that pass or are repaired outside of lakefold. Raises Rejected if the metadata table
-    is damaged or a restore missed a rewrite. The errors of ``check``, ``prepare`` and ``fence`` pass through.
+    Raises Transient for conditions that pass or are repaired outside of lakefold. Raises TableRefused if the metadata
+    table is damaged or a restore missed a rewrite, or if the table's columns or indexes exclude a rewrite. The errors
+    of ``check``, ``prepare`` and ``fence`` pass through.
     """
     for _ in range(_ATTEMPTS):
         observed = _observe_timelines(client)
@@ -110,6 +112,8 @@ def check_preconditions(
             continue
         if not is_withdrawal:
             _refuse_faults(client, observed.timeline)
+        if own is not None and own.inputs:
+            _refuse_rewrites(client, observed.timeline)
         _refuse_clock(client, observed, doing, own.time if own is not None and not own.is_pending else None)
         check(observed.timeline)
         prepare()
@@ -299,7 +303,17 @@ def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
         *describe_unrestored_rewrites(timeline),
     )
     for fault in faults:
-        raise Rejected(f"{client.table.name}: {fault}")
+        raise TableRefused(f"{client.table.name}: {fault}")
+
+
+def _refuse_rewrites(client: HudiClient, timeline: Timeline) -> None:
+    """Raise TableRefused if a column was renamed, or an index was built that no rewrite is verified to keep.
+
+    Readers look the columns of a file up in the schema that was in force at the file's instant. New files would have
+    the values of a renamed column under its former name.
+    """
+    for refusal in rewrite_refusals(client.storage, timeline.properties):
+        raise TableRefused(f"{client.table.name}: {refusal}")
 
 
 def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, instant: str | None) -> None:

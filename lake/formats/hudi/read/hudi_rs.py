@@ -8,12 +8,15 @@ updates, and other cases that it reports. Hudi itself reads these slices, see ``
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.errors import Transient, first_line
+from lake.formats.hudi.files.additions import KEY_COLUMN
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.records import is_intact_log
 from lake.storage import s3
@@ -78,6 +81,18 @@ class HudiRsReader:
             if logs and not begun and all(self._is_intact(path) for path in logs):
                 raise MergeUnsupported(complaint) from error
             raise Transient(f"{self._storage.path(base)}: hudi-rs can't read it ({complaint})") from error
+
+    def has_repeated_keys(self, base: str) -> bool:
+        """True if rows of a base file share a key, as inserts without deduplication write them.
+
+        False if the file has no keys, or can't be read: the reader of its rows reports that.
+        """
+        with suppress(OSError, pa.ArrowException), self._storage.open(base) as source:
+            file = pq.ParquetFile(source)
+            if KEY_COLUMN in file.schema_arrow.names:
+                keys = file.read(columns=[KEY_COLUMN]).column(KEY_COLUMN)
+                return bool(pc.count_distinct(keys).as_py() < len(keys))
+        return False
 
     def count_rows(self, base: str, logs: Sequence[str]) -> int:
         """Return the number of rows of a slice. Raises as ``read_rows`` does, and pyarrow's errors for a bad footer."""

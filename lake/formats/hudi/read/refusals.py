@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from lake.errors import Rejected
+from lake.errors import Rejected, TableRefused
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.lock_settings.mounts import unshared_lock_refusals
 from lake.formats.hudi.lock_settings.on_conflict import on_conflict_refusals
@@ -39,21 +39,30 @@ _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
 
 def check_table(table: TableRef) -> None:
-    """Raise Rejected for the first rule that ``table`` breaks, Transient if the table can't be reached."""
+    """Raise Rejected for the first rule that ``table`` breaks, Transient if the table can't be reached.
+
+    Raises TableRefused for a rule that concerns the table's state: the state may change while plans wait.
+    """
     storage = TableStorage(table.location)
     timeline = Timeline(storage)
-    for refusal in _refusals(table, storage, timeline):
+    for refusal in _property_refusals(table, timeline.properties):
+        raise Rejected(f"{table.name}: {refusal}")
+    for refusal in unsafe_state_refusals(storage, timeline):
+        raise TableRefused(f"{table.name}: {refusal}")
+    for refusal in _writer_refusals(table, storage, timeline):
         raise Rejected(f"{table.name}: {refusal}")
 
 
-def _refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Iterator[str]:
-    properties = timeline.properties
+def _property_refusals(table: TableRef, properties: Mapping[str, str]) -> Iterator[str]:
     yield from _layout_refusals(properties)
     yield from _option_refusals(table.write_options, properties)
     yield from _field_refusals(properties)
     yield from _merger_refusals(table.write_options, properties)
     yield from _metadata_table_refusals(table.write_options, properties)
-    yield from unsafe_state_refusals(storage, timeline)
+
+
+def _writer_refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Iterator[str]:
+    properties = timeline.properties
     yield from _concurrency_refusals(table)
     if storage.is_local:
         yield from unshared_lock_refusals(storage.base)
@@ -70,6 +79,16 @@ def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator
     yield from describe_undone_rewrites(storage, timeline)
     yield from metadata_table.find_faults(storage, timeline)
     yield from describe_unrestored_rewrites(timeline)
+    yield from _misleading_column_refusals(storage)
+
+
+def rewrite_refusals(storage: TableStorage, properties: Mapping[str, str]) -> Iterator[str]:
+    """Yield refusals for states that owners can cause at any time and that exclude rewrites, but not deletions."""
+    yield from _unsupported_index_refusals(properties)
+    yield from _misleading_column_refusals(storage)
+
+
+def _misleading_column_refusals(storage: TableStorage) -> Iterator[str]:
     for misleading in schema_history.find_misleading_columns(storage):
         yield (
             f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "
@@ -179,7 +198,11 @@ def _metadata_table_refusals(options: Mapping[str, str], properties: Mapping[str
             f"write_options hoodie.metadata.enable = {enabled}, but the table {has}, which would be {consequence}; "
             "remove the key; the value is taken from the table"
         )
-    foreign = [name for name in indexes if name not in _SUPPORTED_INDEXES]
+    yield from _unsupported_index_refusals(properties)
+
+
+def _unsupported_index_refusals(properties: Mapping[str, str]) -> Iterator[str]:
+    foreign = [name for name in metadata_table.index_names(properties) if name not in _SUPPORTED_INDEXES]
     if foreign:
         yield (
             f"hoodie.table.metadata.partitions has {', '.join(foreign)}: rewrites are not verified to keep that index; "

@@ -65,6 +65,8 @@ from lake.plan import AUTO, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import PreparedPlan, ProgressCallback, Rewrite
 
 log = logging.getLogger(__name__)
+#: Hudi's key of the table's schema in the metadata of a commit
+_SCHEMA_KEY = "schema"
 #: how long tasks of a failed job may take to end
 _TASKS_END_SECONDS = 10.0
 _TAKEOVER_POLL_SECONDS = 0.5
@@ -382,6 +384,8 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
                 nonlocal table
                 table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
                 client.bundle.prepare_commit(client.write_client)
+                if (schema := client.find_changed_schema()) is not None:
+                    metadata.addMetadata(_SCHEMA_KEY, schema)
                 _refuse_taken_over(client, prepared)
 
             check = partial(_check_commit, client, written.rewrite)
