@@ -132,5 +132,5 @@ def _bound(kind: LeafType, scalar: Any) -> Any:
     if kind.family == "decimal":
         return int(scalar.as_py().scaleb(int(kind.detail[1]), _EXACT))
     if kind.family == "string":
-        return scalar.as_py().encode()
+        return scalar.as_buffer().to_pybytes()  # Hive also writes bytes that are not UTF-8
     return scalar.as_py()

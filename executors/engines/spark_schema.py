@@ -26,6 +26,23 @@ _NUMBERED = re.compile(r"_col\d+")
 _UNKNOWN = pa.field("", pa.null())
 #: Spark's names for the parts of lists and maps
 _PART_NAMES = {"[]": "element", "[key]": "key", "[value]": "value"}
+#: Spark's names of the numbers
+_NUMBERS = {
+    pa.int8(): "byte",
+    pa.int16(): "short",
+    pa.int32(): "integer",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+}
+#: the numbers that have all values of another one
+_WIDER = {
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+}
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def find_missing_column(schema: str, columns: pa.Schema) -> str | None:
@@ -73,18 +90,33 @@ def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) 
 
 
 def schema_of_files(schema: str, files: Sequence[pa.Schema]) -> str:
-    """Return ``schema`` with the field ids of ``files``, in which fields are required that are so in every file.
+    """Return ``schema`` with the properties of ``files``: their field ids, and what all of them have in common.
 
-    The files agree in their ids (``find_field_id_conflict``). Elements of lists, keys and values of maps have no ids in
-    Spark's schema.
+    Fields are required that are required in every file. Numbers that are narrower in every file than in ``schema`` stay
+    so, and fields stay in the order of the files. Only the table's present columns are in ``schema``, but some readers
+    use those from when the partition was made, or the positions of columns in the files. The files agree in their ids
+    (``find_field_id_conflict``). Elements of lists, keys and values of maps have no ids in Spark's schema.
     """
     parsed = json.loads(schema)
-    return json.dumps({**parsed, "fields": [_field_of_files(one, files) for one in parsed["fields"]]})
+    return json.dumps({**parsed, "fields": _fields_of_files(parsed["fields"], files)})
 
 
 def has_required_fields(schema: str) -> bool:
     """True if a field of ``schema``, at any depth, is required."""
     return re.search(r'"(nullable|containsNull|valueContainsNull)": false', json.dumps(json.loads(schema))) is not None
+
+
+def _fields_of_files(known: Sequence[Mapping[str, Any]], files: Sequence[Iterable[pa.Field]]) -> list[dict[str, Any]]:
+    """Return fields in Spark's JSON as the fields in ``files`` are.
+
+    Fields that no file has come last. Files in which one position has different fields have no common order.
+    """
+    found = {one["name"]: _field_of_files(one, files) for one in known}
+    orders = [[field.name for field in columns] for columns in files]
+    order = max(orders, key=len, default=[])
+    if any(other != order[: len(other)] for other in orders) or not found.keys() >= set(order):
+        return list(found.values())
+    return [found[name] for name in dict.fromkeys([*order, *found])]
 
 
 def _field_of_files(known: Mapping[str, Any], files: Iterable[Iterable[pa.Field]]) -> dict[str, Any]:
@@ -110,7 +142,7 @@ def _type_of_files(known: Any, kinds: Sequence[pa.DataType]) -> Any:
     if nested == "struct":
         unknown = [pa.field(one["name"], pa.null()) for one in known["fields"]]
         structs = [kind if pa.types.is_struct(kind) else unknown for kind in kinds]
-        return {**known, "fields": [_field_of_files(one, structs) for one in known["fields"]]}
+        return {**known, "fields": _fields_of_files(known["fields"], structs)}
     if nested == "array":
         elements = [kind.value_field if is_list(kind) else _UNKNOWN for kind in kinds]
         return {
@@ -127,7 +159,20 @@ def _type_of_files(known: Any, kinds: Sequence[pa.DataType]) -> Any:
             "valueType": _type_of_files(known["valueType"], [value.type for value in values]),
             "valueContainsNull": not values or any(value.nullable for value in values),
         }
-    return known
+    return known if nested else _number_of_files(known, kinds)
+
+
+def _number_of_files(known: str, kinds: Sequence[pa.DataType]) -> str:
+    """Return the number that all files have if ``known`` has all of its values; else ``known``."""
+    if len(set(kinds)) != 1:
+        return known
+    kind = kinds[0]
+    if pa.types.is_decimal(kind):
+        wide = _DECIMAL.fullmatch(known)
+        is_narrow = wide is not None and kind.scale == int(wide[2]) and kind.precision <= int(wide[1])
+        return f"decimal({kind.precision},{kind.scale})" if is_narrow else known
+    own = _NUMBERS.get(kind, known)
+    return own if known in _WIDER.get(own, ()) else known
 
 
 def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:

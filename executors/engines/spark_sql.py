@@ -67,8 +67,15 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.fieldId.write.enabled": "true",
+    # Spark would pad values of a column of type ``char`` that other writers have stored without blanks at the end.
+    "spark.sql.legacy.charVarcharAsString": "true",
 }
-_READ_OPTIONS = {"recursiveFileLookup": "true", "parquet.page.verify-checksum.enabled": "true"}
+_READ_OPTIONS = {
+    "recursiveFileLookup": "true",
+    "parquet.page.verify-checksum.enabled": "true",
+    # A name with brackets is not a pattern, which would match other files.
+    "__globPaths__": "false",
+}
 _MICROSECONDS = "TIMESTAMP_MICROS"
 #: the values of ``compression`` for which Spark has no codec
 _UNWRITTEN_CODECS = frozenset({"brotli"})

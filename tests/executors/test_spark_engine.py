@@ -232,6 +232,73 @@ def test_parts_of_a_type_that_is_not_recognised_are_optional():
     assert not has_required_fields(schema_of_files(schema, [pa.schema(known), other]))
 
 
+def spark_fields(**types: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "type": one, "nullable": True, "metadata": {}} for name, one in types.items()]
+
+
+def types_of_files(table: dict[str, Any], *files: pa.Schema) -> dict[str, Any]:
+    """By name, in the order in which the new files have the columns."""
+    found = json.loads(schema_of_files(json.dumps({"type": "struct", "fields": spark_fields(**table)}), files))
+    return {one["name"]: one["type"] for one in found["fields"]}
+
+
+def test_numbers_that_are_narrower_in_every_file_than_in_the_table_stay_so():
+    table = {
+        "f": "double",
+        "n": "integer",
+        "i": "double",
+        "l": "long",
+        "d": "decimal(12,2)",
+        "u": "byte",
+        "s": "string",
+    }
+    files = [pa.float32(), pa.int8(), pa.int32(), pa.int64(), pa.decimal128(10, 2), pa.int32(), pa.string()]
+    first = pa.schema(list(zip(table, files, strict=True)))
+    own = {"f": "float", "n": "byte", "i": "integer", "l": "long", "d": "decimal(10,2)", "u": "byte", "s": "string"}
+    assert types_of_files(table, first, first) == own
+    assert types_of_files(table, first, pa.schema([("f", pa.float32())])) == own
+    wide = [pa.float64(), pa.int32(), pa.int64(), pa.int64(), pa.decimal128(12, 2), pa.int8(), pa.string()]
+    assert types_of_files(table, first, pa.schema(list(zip(table, wide, strict=True)))) == table
+    assert types_of_files(table) == table
+
+
+def test_numbers_within_nested_types_that_are_narrower_in_every_file_stay_so():
+    inner = {"type": "struct", "fields": spark_fields(x="long", y="double")}
+    table = {
+        "l": {"type": "array", "elementType": inner, "containsNull": True},
+        "m": {"type": "map", "keyType": "long", "valueType": "double", "valueContainsNull": True},
+    }
+    file = pa.schema(
+        [
+            ("l", pa.list_(pa.struct([("y", pa.float32()), ("x", pa.int16())]))),
+            ("m", pa.map_(pa.int32(), pa.float32())),
+        ]
+    )
+    found = types_of_files(table, file)
+    assert [(one["name"], one["type"]) for one in found["l"]["elementType"]["fields"]] == [
+        ("y", "float"),
+        ("x", "short"),
+    ]
+    assert (found["m"]["keyType"], found["m"]["valueType"]) == ("integer", "float")
+
+
+@pytest.mark.parametrize(
+    ("files", "order"),
+    [
+        ([["b", "a"], ["b"]], ["b", "a", "c"]),
+        ([["b"], ["b", "a", "c"]], ["b", "a", "c"]),
+        ([["b", "a"], ["a", "b"]], ["a", "b", "c"]),
+        ([["a", "c"], ["a", "b"]], ["a", "b", "c"]),
+        ([["b", "b"], ["b"]], ["b", "a", "c"]),
+        ([[], ["c"]], ["c", "a", "b"]),
+        ([], ["a", "b", "c"]),
+    ],
+)
+def test_columns_stay_in_the_order_of_the_files_if_all_have_one(files: list[list[str]], order: list[str]):
+    schemas = [pa.schema([(name, pa.int32()) for name in names]) for names in files]
+    assert list(types_of_files(dict.fromkeys("abc", "integer"), *schemas)) == order
+
+
 @pytest.mark.parametrize("many", [pa.list_, pa.large_list, pa.list_view, lambda element: pa.list_(element, 2)])
 def test_a_field_in_any_kind_of_list_that_the_table_does_not_have_is_found(many):
     x = {"type": "struct", "fields": [{"name": "x", "type": "integer", "nullable": True, "metadata": {}}]}

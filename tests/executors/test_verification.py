@@ -271,6 +271,26 @@ def _nanos(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("ns", kind.tz) if pa.types.is_timestamp(kind) else kind
 
 
+@pytest.mark.parametrize("level", VerificationLevel)
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_texts_that_are_not_utf_8_are_compared_by_their_bytes(tmp_path: Path, kind: str, level: VerificationLevel):
+    """Hive keeps the bytes of a text as they are."""
+
+    def texts(*values: bytes | None) -> pa.Table:
+        content = pa.array(values, pa.binary())
+        return pa.table({"s": pa.Array.from_buffers(pa.string(), len(content), content.buffers())})
+
+    case = Case(tmp_path, level, kind)
+    case.input(texts(b"caf\xe9", None, b"b"))
+    case.input(texts(b"\xff"))
+    case.output(texts(b"\xff", b"b", None, b"caf\xe9"))
+    case.prove()
+    case.outputs.clear()
+    case.output(texts(b"\xfe", b"b", None, b"caf\xe9"))
+    with pytest.raises(Integrity, match="column s, "):
+        case.prove()
+
+
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 def test_a_file_without_a_known_suffix_is_read_by_its_first_bytes(tmp_path: Path, kind: str):
     case = Case(tmp_path, kind=kind)

@@ -41,6 +41,10 @@ TABLES = {
     "too_large": ("id BIGINT, n SMALLINT", "PARQUET"),
     "to_string": ("id BIGINT, n STRING", "PARQUET"),
     "one_type": ("id BIGINT, n STRING", "ORC"),
+    "latin": ("id BIGINT, name STRING", "ORC"),
+    "unpadded": ("id BIGINT, c CHAR(5), more INT", "PARQUET"),
+    "patterns": ("id BIGINT, name STRING, more INT", "PARQUET"),
+    "widened": ("x DOUBLE, id BIGINT, n BIGINT, d DECIMAL(12,2), more INT", "ORC"),
     "rescaled": ("id BIGINT, n DECIMAL(12,4)", "PARQUET"),
     "old_days": ("id BIGINT, d DATE, more INT", "PARQUET"),
 }
@@ -131,11 +135,18 @@ def words(*texts: str) -> pa.Array:
     return pa.array(texts)
 
 
+def raw_words(*texts: bytes | None) -> pa.Array:
+    """Texts of these bytes, which may not be UTF-8."""
+    content = pa.array(texts, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(content), content.buffers())
+
+
 @pytest.mark.parametrize(
     ("name", "put_there"),
     [
         ("numbered", lambda place: put(place, *({"_col1": words("a", "b", "ä")} for _ in range(3)))),
         ("one_type", lambda place: put(place, *({"n": pa.array([1, 2, None], pa.int32())} for _ in range(3)))),
+        ("latin", lambda place: put(place, *({"name": raw_words(b"caf\xe9", None, b"\xff")} for _ in range(3)))),
         (
             "strings",
             lambda place: put(
@@ -166,6 +177,50 @@ def test_values_that_a_reader_of_the_table_sees_stay(
     assert before.total() == 3 * len(paths)
     if by_duckdb:
         assert rows_of(new) == sum(by_duckdb, Counter())
+
+
+def test_a_file_whose_name_is_a_pattern_for_the_name_of_another_is_read_itself(
+    metastore: MetastoreServer, reader: Session, spark: Any
+):
+    place = directory(metastore, "patterns")
+    put(place, {"name": words("a", "b", "c")}, {"name": words("d", "e", "f"), "more": pa.array([1, 2, 3], pa.int32())})
+    for path, name in zip(files(place), ("load1.parquet", "load[1].parquet"), strict=True):
+        path.rename(place / name)
+    before = answers(reader, "patterns")
+    (new,) = compact(metastore, spark, "patterns")
+    assert answers(reader, "patterns") == before
+    assert sorted(pq.read_table(new)["id"].to_pylist()) == list(range(6))
+
+
+def test_chars_that_another_writer_has_stored_without_blanks_stay_so(
+    metastore: MetastoreServer, reader: Session, spark: Any
+):
+    """Spark pads them when it reads a table that it has made; Hive and Trino store them without blanks in Parquet."""
+    place = directory(metastore, "unpadded")
+    put(
+        place,
+        {"c": words("ab", "c", "")},
+        {"c": words("ab   ", "c", "d"), "more": pa.array([1, 2, 3], pa.int32())},
+    )
+    before = answers(reader, "unpadded")
+    (new,) = compact(metastore, spark, "unpadded")
+    assert answers(reader, "unpadded") == before
+    assert pq.read_table(new)["c"].to_pylist() == ["ab", "c", "", "ab   ", "c", "d"]
+
+
+def test_orc_files_keep_the_types_and_the_order_of_their_columns_although_the_table_changed_them(
+    metastore: MetastoreServer, reader: Session, spark: Any
+):
+    """A reader may use the columns of the partition, which Hive's ALTER TABLE does not change, or their positions."""
+    place, old = directory(metastore, "widened"), {"x": pa.float32(), "n": pa.int32(), "d": pa.decimal128(10, 2)}
+    values = {"x": [1.5, None, -0.0], "n": [1, None, -(1 << 31)], "d": [Decimal("1.25"), None, Decimal(-7)]}
+    put(place, *({name: pa.array(values[name], kind) for name, kind in old.items()} for _ in range(3)))
+    before = answers(reader, "widened")
+    (new,) = compact(metastore, spark, "widened")
+    assert answers(reader, "widened") == before
+    assert before.total() == 9
+    found = orc.ORCFile(new).schema
+    assert [(one.name, one.type) for one in found] == [("id", pa.int64()), *old.items(), ("more", pa.int32())]
 
 
 def rows_of(path: Path) -> Counter[str]:

@@ -19,8 +19,9 @@ from lake.formats import load_format
 from lake.formats.hive import FORMAT
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.tables import CatalogPartition
-from lake.formats.hive.files.listing import list_partition_files
-from lake.metastore import MetastoreClient, MetastoreTable
+from lake.formats.hive.files.listing import ListedFile, PartitionListing, list_partition_files, slices_table
+from lake.metastore import MetastoreClient, MetastoreTable, StorageDescriptor
+from lake.metastore.thrift import I32, string_list
 from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
@@ -206,6 +207,18 @@ def test_a_partition_of_another_kind_of_file_than_its_table_is_left_alone(
     assert "its files are read by OrcSerde, those of the table by ParquetHiveSerDe" in reason
 
 
+def test_a_partition_that_keeps_the_buckets_that_its_table_no_longer_has_is_left_alone(
+    tables: dict[str, TableRef], changed: MetastoreClient
+):
+    """As ``ALTER TABLE … NOT CLUSTERED`` leaves it; Hive joins such a partition bucket by bucket."""
+    ((_, before),) = changed.partitions("shop", "moved", ["dt=d1"])
+    bucketed = StorageDescriptor(before.storage.raw | {6: (I32, 4), 8: string_list(["id"])})
+    changed.alter_partitions("shop", "moved", [before.with_changes(bucketed, before.parameters)])
+    (reason,) = busy(tables["shop.moved"])["dt=d1"]
+    assert reason is not None
+    assert "it has 4 buckets, although the table has none" in reason
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -225,14 +238,30 @@ def test_a_table_that_is_not_ours_is_refused_with_rule_and_value(tables: dict[st
     [
         ({"transactional": "true"}, "transactional is true but must not be set"),
         ({"storage_handler": "org.a.Handler"}, "storage_handler is org.a.Handler but must not be set"),
+        ({"skip.header.line.count": "1"}, "skip.header.line.count is 1 but must not be set: Hive skips that many rows"),
+        ({"skip.footer.line.count": "2"}, "skip.footer.line.count is 2 but must not be set: Hive skips that many rows"),
     ],
 )
-def test_a_table_whose_rows_are_not_in_plain_files_is_refused(
+def test_a_table_whose_rows_are_not_all_in_plain_files_is_refused(
     changed: MetastoreClient, properties: dict[str, str], reason: str
 ):
     flat = table(changed, "flat")
     with pytest.raises(Rejected, match=reason):
         refusals.check_table("t", flat.with_changes(flat.storage, {**flat.parameters, **properties}))
+    refusals.check_table("t", flat.with_changes(flat.storage, {**flat.parameters, "skip.header.line.count": "0"}))
+
+
+def test_a_table_whose_partitions_the_metastore_drops_by_their_directories_is_refused(changed: MetastoreClient):
+    def discovering(name: str, value: str) -> MetastoreTable:
+        found = table(changed, name)
+        return found.with_changes(found.storage, {**found.parameters, "discover.partitions": value})
+
+    with pytest.raises(
+        Rejected, match=r"t: discover.partitions is true .* SET TBLPROPERTIES \('discover.partitions' ="
+    ):
+        refusals.check_table("t", discovering("moved", "TRUE"))
+    refusals.check_table("t", discovering("moved", "false"))
+    refusals.check_table("t", discovering("flat", "true"))
 
 
 def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused(changed: MetastoreClient):
@@ -244,6 +273,18 @@ def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused
     place = CatalogPartition(name="dt=d0", storage=moved, parameters={}, created_at=0, metastore_object=flat)
     with pytest.raises(Rejected, match=f"t, partition dt=d0: it is {reason}"):
         list_partition_files("t", [place])
+
+
+def test_a_file_that_hive_reads_and_spark_skips_is_left_alone(changed: MetastoreClient):
+    """``hdfs dfs -put`` was killed before it renamed the file; a rewrite would show its rows to Spark."""
+    flat = table(changed, "flat")
+    partition = CatalogPartition(name="", storage=flat.storage, parameters={}, created_at=0, metastore_object=flat)
+    files = (ListedFile("/t/a.parquet", 5, 0), ListedFile("/t/b.parquet._COPYING_", 5, 0), ListedFile("/t/c", 0, 0))
+    found = slices_table("/t", [PartitionListing(partition=partition, files=files)], {}).to_pylist()
+    reasons = {row["path"]: row["busy_reason"] for row in found}
+    assert reasons.pop("a.parquet") is None
+    assert "Hive reads it and Spark does not" in reasons.pop("b.parquet._COPYING_")
+    assert "readers skip" in reasons.pop("c")
 
 
 def test_a_view_with_a_tables_former_name_and_a_dropped_table_are_distinguished(

@@ -28,7 +28,8 @@ from executors.outcome import RunResult
 from lake.errors import Conflict, Integrity, Rejected
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.directories import directory_index
-from lake.metastore import MetastoreClient, MetastorePartition
+from lake.metastore import MetastoreClient, MetastorePartition, StorageDescriptor
+from lake.metastore.thrift import I32, string_list
 from lake.model import TableRef
 from lake.plan import Commit, Plan
 from service.control.store.views import StoreSettings
@@ -121,6 +122,36 @@ def test_rule_1_a_suspended_executors_commit_after_its_withdrawal_is_complete_an
         found = case.format.find_commit(table, "p")
         assert found is not None
         assert (found.epoch, found.instant) == (1, commit.instant)
+
+
+@pytest.mark.parametrize("point", ["before_commit", "in_commit"])
+def test_a_table_that_a_scan_would_refuse_now_is_not_committed(
+    case: HiveCase, table: TableRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+):
+    """Its owner changes the table while the plan runs, before the commit or right before the metastore's call."""
+
+    def make_bucketed() -> None:
+        with Owner(case.uri) as owner:
+            found = owner.table(DATABASE, table_name(table))
+            assert found is not None
+            bucketed = StorageDescriptor(found.storage.raw | {6: (I32, 4), 8: string_list(["id"])})
+            owner.alter_table(DATABASE, found.name, found.with_changes(bucketed, found.parameters))
+
+    rows, gate = case.rows(table), tmp_path / "gate"
+    with attempt(case, plan_all(case.format, table, "p")) as one, ThreadPoolExecutor(1) as pool:
+        rewrite = one.rewritten()
+        if point == "in_commit":
+            monkeypatch.setenv("LAKEFOLD_FAILPOINTS", f"in_commit=wait:{gate}")
+            late = pool.submit(one.writer.commit, rewrite)
+            wait_for(gate.with_name("gate.reached").exists, "no commit began")
+            make_bucketed()
+            gate.touch()
+        else:
+            make_bucketed()
+            late = pool.submit(one.writer.commit, rewrite)
+        with pytest.raises(Rejected, match="it has 4 buckets but must have none"):
+            late.result()
+        assert (one.discarded(None), case.rows(table), case.commits(table)) == (1, rows, [])
 
 
 def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(case: HiveCase, table: TableRef):
@@ -309,6 +340,26 @@ def test_rule_11_changes_by_the_owner_meanwhile_are_not_overwritten(
     assert case.partitions(table)["dt=0"] == before
 
 
+def test_rule_11_statistics_that_writers_set_meanwhile_stay_and_keep_no_commit_away(case: HiveCase, table: TableRef):
+    """Those of Hive's metastore, of Spark, Impala and Trino; counts of rows are dropped."""
+    found = {
+        "numFilesErasureCoded": "0",
+        "STATS_GENERATED": "TASK",
+        "STATS_GENERATED_VIA_STATS_TASK": "workaround for potential lack of HIVE-12730",
+        "spark.sql.statistics.totalSize": "9",
+        "impala_intermediate_stats_num_chunks": "1",
+        "impala.lastComputeStatsTime": "9",
+        "impala.events.catalogVersion": "9",
+    }
+    with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
+        rewrite = one.rewritten()
+        altered(case, table, "dt=0", **found, numRows="9")
+        assert one.writer.commit(rewrite).skipped == ()
+    after = case.partitions(table)["dt=0"].parameters
+    assert found.items() <= after.items()
+    assert "numRows" not in after
+
+
 def test_rule_11_a_commit_changes_only_a_partitions_location_and_lakefolds_properties(case: HiveCase, table: TableRef):
     altered(case, table, "dt=0", **{"owner.says": "keep"})
     before = case.partitions(table)["dt=0"]
@@ -319,17 +370,14 @@ def test_rule_11_a_commit_changes_only_a_partitions_location_and_lakefolds_prope
     assert (after.created_at, after.values) == (before.created_at, before.values)
 
 
-@pytest.mark.parametrize("what", [{"location": "file:/elsewhere"}, {"owner.says": "keep"}, {}])
+@pytest.mark.parametrize("what", [{"location": "file:/elsewhere"}, {"owner.says": "keep"}])
 def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afterwards(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch, what: dict[str, str]
 ):
-    call, before = MetastoreClient.alter_partitions, case.partitions(table)["dt=0"]
+    call = MetastoreClient.alter_partitions
 
     def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
         call(self, database, name, partitions)
-        # The entry that a program read before the commit and writes back after it, changed or unchanged.
-        if not what:
-            call(self, database, name, [before])
         monkeypatch.undo()
         altered(case, table, "dt=0", **what)
 
@@ -340,7 +388,37 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
     ):
         one.committed()
     assert raised.value.partitions == ("dt=0",)
-    assert (case.format.find_commit(table, "p") is None) == (not what)
+    assert case.format.find_commit(table, "p") is not None
+
+
+@pytest.mark.parametrize("partitions", [["dt=0"], ["dt=0", "dt=1"]])
+def test_rule_11_a_partition_that_is_written_back_right_after_the_commits_call_halts_nothing_and_is_moved_again(
+    case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: list[str]
+):
+    """Hive writes back the entry that it read when the INSERT began, with new counts."""
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+    plan, call = bench.request(), MetastoreClient.alter_partitions
+    rows, before = case.rows(bench.table), case.partitions(bench.table)
+
+    def met(self: MetastoreClient, database: str, name: str, updated: Sequence[MetastorePartition]) -> None:
+        call(self, database, name, updated)
+        monkeypatch.undo()
+        counts = {"numFiles": "9", "numRows": "9", "COLUMN_STATS_ACCURATE": '{"BASIC_STATS":"true"}'}
+        entries = [before[one] for one in partitions]
+        call(self, database, name, [one.with_changes(one.storage, {**one.parameters, **counts}) for one in entries])
+
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
+    assert bench.run().result is RunResult.COMPLETED
+    bench.sweep()
+    state = bench.store.table_state(plan.table.name)
+    assert (state.halted_reason, state.halted_partitions) == (None, {})
+    moved = {one.partition for one in bench.store.relocated_partitions(bench.table)}
+    assert (
+        moved == {"dt=0", "dt=1"} == {name for name, at in case.places(bench.table).items() if ".lakefold" in str(at)}
+    )
+    assert case.rows(bench.table) == rows
+    assert all("numRows" not in one.parameters for one in case.partitions(bench.table).values())
+    bench.store.close()
 
 
 def test_rule_11_a_commit_that_met_another_change_is_recorded_and_only_the_changed_partition_is_halted(

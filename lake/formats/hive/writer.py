@@ -281,6 +281,7 @@ class HiveWriter:
             self.fence()
             table, now = read_partitions(metastore, self._ref, version_files.partitions.keys(), self._complete_files)
             check_identity(self._ref, table)
+            refusals.check_table(self._ref.name, table)
             with self._transient_storage_errors():
                 is_still = version_files.rebase_on(now)
             if is_still:

@@ -175,6 +175,25 @@ def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: 
     assert here(bench) == tmp_path / "elsewhere"
 
 
+def test_rule_11_a_partition_that_is_written_back_right_after_a_call_of_the_sweep_is_restored_by_the_next_one(
+    bench: Bench,
+):
+    before, alter = in_partition(bench), MetastoreClient.alter_partitions
+    bench.clean()
+    entry = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+
+    def met(*arguments: Any) -> None:
+        alter(*arguments)
+        with mock.patch.object(MetastoreClient, "alter_partitions", alter):
+            alter_partitions(bench, [entry])
+
+    with mock.patch.object(MetastoreClient, "alter_partitions", met):
+        brought_home(bench)
+    assert (here(bench) != home(bench), halted(bench)) == (True, None)
+    swept(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), before, None)
+
+
 def test_rule_6_a_partition_is_restored_once_replaced_files_are_deleted_and_late_writers_still_find_it(bench: Bench):
     before, place = in_partition(bench), here(bench)
     assert (brought_home(bench).waiting, here(bench)) == (2, place)

@@ -34,6 +34,10 @@ _CACHED_REASON = (
 )
 _PROVIDER_KEY = "spark.sql.sources.provider"
 _FORMATS_BY_PROVIDER = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC}
+#: Hive skips this many rows of each file, whatever the format of the file
+_SKIP_KEYS = ("skip.header.line.count", "skip.footer.line.count")
+#: if true, the metastore adds and drops partitions by the directories in the table's directory
+_DISCOVERY_KEY = "discover.partitions"
 _VIEW_KINDS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
 
 
@@ -68,6 +72,18 @@ def check_table(name: str, table: MetastoreTable) -> None:
         )
     if handler := properties.get("storage_handler"):
         raise Rejected(f"{name}: storage_handler is {handler} but must not be set: its rows are not in plain files")
+    for key in _SKIP_KEYS:
+        if _int_or_zero(properties.get(key, "")) > 0:
+            raise Rejected(
+                f"{name}: {key} is {properties[key]} but must not be set: Hive skips that many rows of each file, and "
+                f"a rewrite merges files, so Hive would read other rows; UNSET TBLPROPERTIES ('{key}')"
+            )
+    if table.partition_columns and properties.get(_DISCOVERY_KEY, "").lower() == "true":
+        raise Rejected(
+            f"{name}: {_DISCOVERY_KEY} is true but must not be set: Hive's metastore would drop a partition that a "
+            "rewrite has relocated if its own directory is missing, as after an overwrite by Spark; SET TBLPROPERTIES "
+            f"('{_DISCOVERY_KEY}' = 'false')"
+        )
     buckets = max(storage.bucket_count, _int_or_zero(properties.get("spark.sql.sources.schema.numBuckets", "")))
     if buckets > 0:
         raise Rejected(
@@ -111,13 +127,20 @@ def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogParti
         for partition in partitions
         if _format_by_storage(partition.storage) != kind and _format_by_provider(table) is None
     }
+    # Hive's joins use the buckets of a partition, which ALTER TABLE … NOT CLUSTERED does not change.
+    bucketed = {
+        partition.name: f"it has {partition.storage.bucket_count} buckets, although the table has none, and a rewrite "
+        "would merge their files: drop it and write it again"
+        for partition in partitions
+        if partition.storage.bucket_count > 0
+    }
     table_filesystem = filesystem_key(table.storage.location)
     elsewhere = {
         partition.name: f"it is at {partition.location}, on another file system than its table: rewrite it"
         for partition in partitions
         if filesystem_key(partition.location) != table_filesystem
     }
-    return _overlapping_partitions(partitions) | others | elsewhere
+    return _overlapping_partitions(partitions) | others | bucketed | elsewhere
 
 
 def excluded_as_cached(table: MetastoreTable) -> Mapping[str, str]:

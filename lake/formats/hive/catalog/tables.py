@@ -33,10 +33,25 @@ _TABLE_KINDS = frozenset({"MANAGED_TABLE", "EXTERNAL_TABLE"})
 #: the providers in Spark's table properties whose files belong to the table itself, not to another table format
 _HIVE_PROVIDERS = frozenset({"", "hive", "parquet", "orc"})
 
-#: properties that count the contents of a partition; every write and every ANALYZE changes them
+#: properties that describe the contents of a partition; every write and every ANALYZE changes them
 _STATISTICS = frozenset(
-    {"COLUMN_STATS_ACCURATE", "numFiles", "numRows", "rawDataSize", "totalSize", "transient_lastDdlTime"}
+    {
+        "COLUMN_STATS_ACCURATE",
+        "DO_NOT_UPDATE_STATS",
+        "STATS_GENERATED",
+        "STATS_GENERATED_VIA_STATS_TASK",
+        "impala.events.catalogServiceId",
+        "impala.events.catalogVersion",
+        "impala.lastComputeStatsTime",
+        "numFiles",
+        "numFilesErasureCoded",
+        "numRows",
+        "rawDataSize",
+        "totalSize",
+        "transient_lastDdlTime",
+    }
 )
+_STATISTICS_PREFIXES = ("spark.sql.statistics.", "impala_intermediate_stats_")
 
 
 #: properties in which Trino names the query that has written an entry, by its UTC time and number
@@ -188,17 +203,33 @@ def put_partitions(
 
 
 def find_lost_updates(
-    metastore: MetastoreClient, table: MetastoreTable, written: Mapping[str, MetastorePartition | MetastoreTable]
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    before: Mapping[str, CatalogPartition],
+    written: Mapping[str, MetastorePartition | MetastoreTable],
 ) -> Mapping[str, str]:
     """Return the partitions that differ from those that a call has just ``written``, with the difference of each.
 
     A partition that is missing now, or has another creation time, does not count as different. The metastore refuses
     the call if a partition is missing, so the owner dropped it after the call. Then the call undid no change of the
-    owner.
+    owner. A partition that is as it was ``before`` the call, except for its counts, does not count either: a program
+    that had read it then, such as an INSERT of Hive, has written it back. The sweep repeats the call's change.
     """
     now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
-    differences = {name: _find_difference(name, one, now.get(name)) for name, one in written.items()}
+    differences = {
+        name: _find_difference(name, one, now.get(name))
+        for name, one in written.items()
+        if not _is_written_back(before[name], now.get(name))
+    }
     return {name: difference for name, difference in differences.items() if difference is not None}
+
+
+def _is_written_back(before: CatalogPartition, found: CatalogPartition | None) -> bool:
+    return (
+        found is not None
+        and (found.storage, found.created_at) == (before.storage, before.created_at)
+        and without_statistics(found.parameters) == without_statistics(before.parameters)
+    )
 
 
 def _find_difference(
@@ -223,7 +254,7 @@ def without_statistics(parameters: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in parameters.items()
-        if name not in _STATISTICS and not name.startswith("spark.sql.statistics.")
+        if name not in _STATISTICS and not name.startswith(_STATISTICS_PREFIXES)
     }
 
 

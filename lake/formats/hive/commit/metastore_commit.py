@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from lake.errors import CommitUnknown, Integrity, TableGone, Transient
 from lake.failpoints import failpoint
+from lake.formats.hive.catalog.refusals import check_table
 from lake.formats.hive.catalog.tables import find_lost_updates, list_partitions, load_table, put_partitions
 from lake.formats.hive.commit import commit_lookup, commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot, file_identities
@@ -75,11 +76,13 @@ def try_commit(
 def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> None:
     """Raise Integrity if the partitions are not as the call wrote them, or if the table's columns changed.
 
-    In both cases another program called the metastore at the same time, which no lock prevents.
+    In both cases another program called the metastore at the same time, which no lock prevents. A partition that a
+    program has written back as it was before the call is left to the sweep.
     """
     ref = update.ref
     now = load_table(metastore, ref)
-    lost = find_lost_updates(metastore, now, update.updated)
+    before = {name: one.partition for name, one in update.expected.items()}
+    lost = find_lost_updates(metastore, now, before, update.updated)
     differences = list(lost.values())
     if now.storage.columns != update.table.storage.columns:
         lost, differences = {}, ["the columns of the table changed"]
@@ -95,8 +98,13 @@ def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> 
 def _find_changed_partition(
     metastore: MetastoreClient, ref: TableRef, expected: Mapping[str, PartitionSnapshot], *, refuse_additions: bool
 ) -> str | None:
-    """Return a partition that differs from ``expected`` in the metastore or in storage. None if there is none."""
-    now = {partition.name: partition for partition in list_partitions(metastore, load_table(metastore, ref), expected)}
+    """Return a partition that differs from ``expected`` in the metastore or in storage. None if there is none.
+
+    Raises Rejected if the table can't be served any longer.
+    """
+    table = load_table(metastore, ref)
+    check_table(ref.name, table)
+    now = {partition.name: partition for partition in list_partitions(metastore, table, expected)}
     moved = next((name for name, one in expected.items() if now.get(name) != one.partition), None)
     if moved is not None:
         return moved

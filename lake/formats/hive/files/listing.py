@@ -16,6 +16,8 @@ from lake.plan import LocatedFile, milliseconds_of
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path
 
+#: the end of the names to which ``hdfs dfs -put`` writes
+_COPYING = "._COPYING_"
 #: directories listed at once in remote storage, since such a listing is mostly waiting
 _MAX_CONCURRENT_LISTINGS = 8
 
@@ -85,7 +87,7 @@ def slices_table(table_location: str, listings: Sequence[PartitionListing], excl
             paths.append(file.path.removeprefix(below))
             sizes.append(file.bytes)
             times.append(file.modified_ns // 1000)
-            reasons.append(reason or (None if file.bytes else "empty: readers skip a file without a byte"))
+            reasons.append(reason or _file_reason(file))
     count = len(paths)
     columns = {
         "partition": pa.array(partitions, pa.string()),
@@ -105,6 +107,13 @@ def slices_table(table_location: str, listings: Sequence[PartitionListing], excl
         ],
         schema=SLICES_SCHEMA,
     )
+
+
+def _file_reason(file: ListedFile) -> str | None:
+    """Return why a file is not planned. None if it may be."""
+    if file.path.endswith(_COPYING):
+        return f"its name ends with {_COPYING}: Hive reads it and Spark does not; rename or remove it"
+    return None if file.bytes else "empty: readers skip a file without a byte"
 
 
 def _list_partition(partition: CatalogPartition) -> PartitionListing:

@@ -352,7 +352,8 @@ def update_catalog(
             or any(now.parameters.get(name) != parameters.get(name) for name in written_keys)
         ):
             raise Conflict(f"the metastore refused the call: {error}") from error
-    if lost := find_lost_updates(metastore, load_table(metastore, ref), {expected.name: changed}):
+    before, written = {expected.name: partition}, {expected.name: changed}
+    if lost := find_lost_updates(metastore, load_table(metastore, ref), before, written):
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
             f"other: {lost[expected.name]}; compare with the intended change, then lakefold resume",
