@@ -172,7 +172,7 @@ _FORMATS = ("Hudi", "Hive", "Iceberg", "Delta")
 
 
 def test_the_minimal_format_has_the_members_of_the_protocols_and_of_the_page():
-    section = (ROOT / "docs/formats.md").read_text().split("### What a minimal format needs\n")[1].split("\n### ")[0]
+    section = (ROOT / "docs/adapters.md").read_text().split("## What a minimal format needs\n")[1].split("\n## ")[0]
     table = re.findall(r"^\| (`.*?) \| (format|writer)", section, re.MULTILINE)
     listed = {
         of: {name for row, whose in table if whose == of for name in re.findall(r"`(\w+)`", row)} for _, of in table

@@ -13,7 +13,7 @@ DATA_DIR = ".lakefold"
 """The directory, in a Hive table's own directory, that holds versions.
 
 Hive, Spark, Trino, Flink and Impala skip names that begin with a dot, below the directory that they list. Impala skips
-no name that begins with ``_``, as ``LEGACY_DATA_DIR`` and lakefold's names below ``.lakefold`` do. ``docs/formats.md``
+no name that begins with ``_``, as ``LEGACY_DATA_DIR`` and lakefold's names below ``.lakefold`` do. ``docs/hive.md``
 has the rule of each reader.
 """
 

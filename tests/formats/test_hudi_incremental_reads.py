@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hudi's own incremental reads leave out, without lakefold: a control for what docs/formats.md says of them."""
+"""What Hudi's own incremental reads leave out, without lakefold: a control for what docs/hudi.md says of them."""
 
 from pathlib import Path
 from typing import Any

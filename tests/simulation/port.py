@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ports ``TableFormat`` and ``TableWriter`` for tables in memory: the common part of all shapes.
 
-The rest is in ``simulation.shapes``: the contract of docs/formats.md, no more. Every call passes ``World.before`` and
+The rest is in ``simulation.shapes``: the contract of docs/adapters.md, no more. Every call passes ``World.before`` and
 ``World.after``, where time passes and faults occur: a call that fails before has done nothing, and a call that fails
 after has done its work.
 """

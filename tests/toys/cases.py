@@ -218,7 +218,7 @@ class ExpiringCase(VersionsCase):
 
 @dataclass(kw_only=True)
 class MinimalCase(VersionsCase):
-    """The format that docs/formats.md explains. Its tables are like those of ``toys.versions``."""
+    """The format that docs/adapters.md explains. Its tables are like those of ``toys.versions``."""
 
     format: minimal.MinimalFormat = field(default_factory=minimal.MinimalFormat)
 

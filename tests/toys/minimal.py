@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole table format that has only what every format needs; docs/formats.md explains it.
+"""A whole table format that has only what every format needs; docs/adapters.md explains it.
 
 A table is a directory of Parquet files. ``versions/N.json`` lists its live files after N commits, and the process that
 creates version N first has made that commit, as in Delta Lake. Nothing on the table shows a rewrite before its commit.

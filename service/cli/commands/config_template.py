@@ -37,12 +37,12 @@ _METASTORE_MODES = """\
 #   access = "catalog"  all readers and writers; none of them uses a partition's path
 # An INSERT OVERWRITE … SELECT from the same partition may lose rows that another job appended seconds earlier: leave
 # access unset if such statements run beside appends.
-# The meaning of this setting, and further conditions: docs/formats.md. After a change: lakefold config check.
+# The meaning of this setting, and further conditions: docs/hive.md. After a change: lakefold config check.
 
 """
 _CATALOG_MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have a table compacted, uncomment its
-# rule. Writers may continue: Iceberg's commits exclude each other. What is served: docs/formats.md. After a change:
+# rule. Writers may continue: Iceberg's commits exclude each other. What is served: docs/iceberg.md. After a change:
 # lakefold config check.
 
 """

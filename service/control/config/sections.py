@@ -165,7 +165,7 @@ class TableRule(BaseModel):
         "Flink's streaming and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, "
         "`hdfs dfs -put`, distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; tools that cache locations: Impala "
         "without polled events, Trino and Presto with `hive.metastore-cache-ttl` "
-        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name the tools for which "
+        "([each with its consequence](hive.md#access-by-path)); `init` and `tables explain` name the tools for which "
         "they find evidence",
     )
     sessions_refresh: bool | None = Field(

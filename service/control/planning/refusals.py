@@ -95,7 +95,7 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
         reason = "no rule confirms" if table.access is None else f'access = "{table.access}" denies'
         return (
             f"mode {table.mode} is for tables whose readers and writers all use the catalog, which {reason}; "
-            f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
+            f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/hive.md)'
         )
     if _has_optimistic_commits(table) or table.origins["concurrency"].source != DEFAULT_ORIGIN:
         return None

@@ -47,7 +47,7 @@ def test_rule_2_rows_that_are_late_are_not_read_by_an_overwrite_of_the_partition
     (path,) = data_files(here(bench))
     pq.write_table(pq.read_table(path), path.with_name("part-anew.parquet"))
     path.unlink()
-    assert (swept(bench).superseded, in_partition(bench)) == (1, read), "as docs/formats.md says"
+    assert (swept(bench).superseded, in_partition(bench)) == (1, read), "as docs/hive.md says"
     kept = home(bench) / "part-late.parquet"
     assert (sorted(told(pq.read_table(kept))), halted(bench)) == (sorted(late), None)
     assert f"{PARTITION}/{kept.name}" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}

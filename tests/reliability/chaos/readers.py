@@ -80,7 +80,7 @@ def groups_in_spark(spark: Any, base: Path) -> dict[int, str]:
 
 
 def in_hudi_rs(base: Path, expected: State) -> tuple[pa.Schema, Counter[str]] | None:
-    """The newest snapshot in hudi-rs; None where it can't tell (docs/formats.md).
+    """The newest snapshot in hudi-rs; None where it can't tell (docs/hudi.md).
 
     It merges no logs from before a column was widened, and leaves out those that are written in a table of version 6
     while a compaction is pending.

@@ -14,7 +14,7 @@ from typing import Any
 from support import SOAK
 
 BOUND = 10.0 if SOAK else 40.0
-"""Seconds within which the rows of a late writer are to be seen, from its success on: ten (docs/formats.md).
+"""Seconds within which the rows of a late writer are to be seen, from its success on: ten (docs/hive.md).
 
 The short run goes on beside other tests, and four times as long is no failure there; it prints how long it took.
 """

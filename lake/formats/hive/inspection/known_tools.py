@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tools that write and read Hive tables, the consequence of a relocation for each, and the signs that they leave.
 
-``docs/formats.md`` lists tools and signs.
+``docs/hive.md`` lists tools and signs.
 """
 
 import re
