@@ -213,7 +213,7 @@ def test_only_tools_that_access_tables_by_path_have_a_consequence_and_a_remedy()
 
 def test_the_page_names_every_tool_that_is_detected():
     page = (Path(__file__).parents[2] / "docs/hive.md").read_text()
-    table = page.partition("**Access by path**")[2].partition("\n**Overwrites of a partition")[0]
+    table = page.partition("\n## Access by path\n")[2].partition("\n## Overwrites of a partition")[0]
     for tool in (*BY_PATH, "Spark", "pyarrow", "pandas", "Sqoop", "MapReduce", "parquet-rs", "Avro", "distcp", "LOAD"):
         assert tool in table, tool
     assert str(likely_writers.MAX_FOOTERS) in table
