@@ -224,6 +224,17 @@ def test_rows_are_due_once_there_was_no_fault_for_twice_the_bound():
     assert [is_due(calm_from + 2 * BOUND - 1), is_due(calm_from + 2 * BOUND + 1)] == [False, True]
 
 
+def test_rows_are_due_later_by_the_time_that_the_sweep_needs_for_each_rename():
+    spans, ended = Spans(), 1000.0
+    write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)
+    spans.renames = [ended - BOUND - 1, ended + 1, ended + BOUND + 2]
+
+    def is_due(at: float) -> bool:
+        return spans.is_due(write, Read(partition="p", place=None, began=at, ended=at, rows={}))
+
+    assert [is_due(ended + 4 * BOUND - 1), is_due(ended + 4 * BOUND + 1)] == [False, True]
+
+
 def test_rows_are_not_due_while_a_fault_lasts():
     spans, ended = Spans(), 1000.0
     write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)

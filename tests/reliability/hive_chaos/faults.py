@@ -64,6 +64,8 @@ class Spans:
         self._running_since = math.inf
         #: by partition, the periods in which files were loaded into it; the last one may have no end yet
         self._loads: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        #: when the table was renamed
+        self.renames: Sequence[float] = ()
 
     def begin_load(self, partition: str, began: float) -> None:
         """Begin the period in which a file is loaded into a partition.
@@ -92,14 +94,15 @@ class Spans:
     def is_due(self, write: Write, read: Read) -> bool:
         """True if a daemon had more than twice ``BOUND`` without a fault between the write's success and the read.
 
-        The time of loads into the partition does not count.
+        The time of loads into the partition does not count, nor does ``BOUND`` after each rename of the table: so long
+        it may take until the sweep knows the new name.
         """
         if write.ended is None:
             return False
         locked = [(start, stop) for partition, start, stop in self._locked if partition == read.partition]
-        loads = tuple(self._loads[read.partition])
+        waits = [*self._loads[read.partition], *((at, at + BOUND) for at in self.renames)]
         return any(
-            stop - start - sum(max(0.0, min(stop, ended) - max(start, began)) for began, ended in loads) > 2 * BOUND
+            stop - start - sum(max(0.0, min(stop, ended) - max(start, began)) for began, ended in waits) > 2 * BOUND
             for start, stop in self._calm(write.ended, read.began, locked)
         )
 

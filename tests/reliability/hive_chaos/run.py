@@ -291,6 +291,7 @@ class HiveChaos:
     def _look(self) -> None:
         """What the other table shows, and what is halted."""
         self._shown()
+        self._spans.renames = [act["at"] for act in self.owner.acts if act["act"] == "rename"]
         if time.monotonic() >= self._status_at:
             self._status_at = time.monotonic() + 5
             self.halts.judge(self._status(), self._installation)
