@@ -268,6 +268,24 @@ def test_the_backup_is_read_while_hudi_replaces_the_properties(tmp_path: Path) -
     assert read_table_properties(storage)["hoodie.table.name"] == "t"
 
 
+@pytest.mark.parametrize("written", ["", "#Updated at 2026-11-29T09:01:05Z\n", "hoodie.table.name=t\nhoodie.table.ver"])
+def test_properties_that_a_writer_has_not_yet_written_whole_are_read_from_the_backup(
+    tmp_path: Path, written: str
+) -> None:
+    storage = table(tmp_path, hoodie__table__version="6")
+    properties = tmp_path / ".hoodie/hoodie.properties"
+    properties.with_name("hoodie.properties.backup").write_text(properties.read_text() + "\n")
+    properties.write_text(written)
+    assert read_table_properties(storage)["hoodie.table.version"] == "6"
+
+
+def test_properties_without_any_content_are_read_again_later_and_refuse_nothing(tmp_path: Path) -> None:
+    storage = table(tmp_path, hoodie__table__version="6")
+    (tmp_path / ".hoodie/hoodie.properties").write_text("")
+    with pytest.raises(Transient, match=r"lacks hoodie\.table\.name, .*: a writer is replacing the file"):
+        read_table_properties(storage)
+
+
 @pytest.mark.slow
 def test_a_location_is_a_path_or_a_file_uri_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b").mkdir()

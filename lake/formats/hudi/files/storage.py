@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -23,6 +24,7 @@ from lake.storage.filesystems import filesystem_of
 from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, is_local, is_s3
 
 PROPERTIES = ".hoodie/hoodie.properties"
+_BACKUP = f"{PROPERTIES}.backup"
 _REQUESTS_AT_ONCE = 16
 _KEYS = f"check {s3.PREFIX}access.key and secret.key, or the other source of the process's credentials"
 #: errors of pyarrow's S3 that a retry does not cure, with their remedies
@@ -299,13 +301,29 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def read_table_properties(storage: TableStorage) -> Mapping[str, str]:
-    """Return the table's ``hoodie.properties``. Raises Rejected if it isn't a Hudi table, TableGone if dropped."""
-    # Hudi replaces the file by way of a backup, so for a moment only the backup exists.
-    for name in (PROPERTIES, PROPERTIES + ".backup", PROPERTIES):
+    """Return the table's ``hoodie.properties``.
+
+    Raises Rejected if it isn't a Hudi table, TableGone if dropped, and Transient if the file has no complete content.
+    """
+    # Hudi replaces the file: it copies the file to the backup, deletes it, writes it anew and deletes the backup. For a
+    # moment only the backup exists, and then a new file that is still empty or, above 8 KiB, ends within a line. After
+    # a writer's death this may last. Hudi also reads the backup then. If the last line has no end in the second round
+    # either, an owner wrote it so.
+    is_found = False
+    for may_lack_newline, name in product((False, True), (PROPERTIES, _BACKUP)):
         try:
-            return MappingProxyType(parse_properties(storage.read(name).decode("utf-8", "replace")))
+            text = storage.read(name).decode("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             continue
+        is_found = True
+        properties = parse_properties(text)
+        if "hoodie.table.name" in properties and (may_lack_newline or text.endswith("\n")):
+            return MappingProxyType(properties)
+    if is_found:
+        raise Transient(
+            f"{storage.location}: {PROPERTIES} lacks hoodie.table.name, which Hudi requires: a writer is replacing the "
+            f"file, or it was damaged; if this lasts, write it again from {_BACKUP} or a copy"
+        )
     refusal = TableGone if storage.is_table_gone() else Rejected
     raise refusal(
         f"{storage.location}: not a Hudi table, there is no {PROPERTIES}; give the table's base path or a directory "
