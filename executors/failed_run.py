@@ -142,9 +142,9 @@ class RunFailure:
     def _record_end(self, error: Exception) -> RunResult:
         """Record the error's consequence in the database."""
         text = one_line(error)
-        # Scans would leave the files of a failed plan alone, although the refusal may end while the files stay as they
-        # are.
-        is_refused = isinstance(error, TableRefused) and self._claim.plan.adopted_instant is None
+        # Scans would leave the files of a failed plan alone, and an instant that it adopted, although the refusal may
+        # end while both stay as they are.
+        is_refused = isinstance(error, TableRefused)
         if is_refused or isinstance(error, (Conflict, CancelRequested)):
             self._store.cancel(self._claim, text, actor=self._claim.executor, is_refused=is_refused)
             return RunResult.CANCELLED

@@ -59,8 +59,7 @@ class Rejected(LakefoldError):
 class TableRefused(Rejected):
     """The table can't be changed in its present state, whatever the plan.
 
-    The plan is cancelled, and planned again once a scan accepts the table. A plan that adopted an instant fails, since
-    a cancelled one could not be tried again.
+    The plan is cancelled, and planned again once a scan accepts the table. An instant that it adopted is adopted again.
     """
 
 

@@ -16,6 +16,7 @@ from lake.errors import Conflict, LeaseLost, Rejected, TableRefused, Transient
 from lake.model import TableRef
 from lake.plan import Plan
 from lake.ports import PreparedPlan
+from service.control.store.views import ErrorClass
 
 
 def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
@@ -36,14 +37,12 @@ def test_each_end_of_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: 
     assert (bench.scheduled(), bench.unowned(), bench.commits(plan)) == ({"7": False}, (), 0)
 
 
-def test_an_adopted_plan_of_a_table_that_is_refused_meanwhile_can_be_retried(bench: Bench):
+def test_an_adopted_plan_of_a_table_that_is_refused_meanwhile_is_cancelled_and_not_for_a_writer(bench: Bench):
     plan = bench.adopt("7")
     bench.format.hooks["rewritten"] = raising(TableRefused("an index is being built"))
-    assert bench.run().result is RunResult.FAILED
-    bench.format.hooks.clear()
-    bench.store.retry(plan.plan_id, "ada")
-    assert bench.run().result is RunResult.COMPLETED
-    assert bench.commits(plan) == 1
+    assert bench.run().result is RunResult.CANCELLED
+    assert bench.store.plan(plan.plan_id).error_class is ErrorClass.REJECTED, "so a scan adopts the instant again"
+    assert (bench.scheduled(), bench.commits(plan)) == ({"7": False}, 0)
 
 
 def test_another_attempt_uses_the_same_instant(bench: Bench):

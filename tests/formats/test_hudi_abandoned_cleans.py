@@ -72,10 +72,10 @@ def test_a_clean_that_a_killed_cleaner_left_is_withdrawn_after_its_owner_rolled_
     assert trips.timeline().find(left) is None
 
 
-def age(trips: Table, instant: str) -> None:
-    """As if the files of ``instant`` had been written two minutes ago."""
-    then = time.time() - 120
-    for path in (Path(trips.base) / trips.timeline().directory).glob(f"{instant}*"):
+def age(trips: Table, instant: str, minutes: int = 2, files: str = "*") -> None:
+    """As if the files of ``instant`` had been written that long ago."""
+    then = time.time() - 60 * minutes
+    for path in (Path(trips.base) / trips.timeline().directory).glob(f"{instant}{files}"):
         os.utime(path, (then, then))
 
 
@@ -101,6 +101,26 @@ def test_a_writers_cleaner_executes_no_clean_that_a_killed_cleaner_left_once_lak
     assert [row for row in trips.rows() if row in rows] == rows
     assert {version.path for version in commit.superseded} <= trips.data_files().keys()
     assert (found, trips.timeline().find(left)) == ([left], None)
+
+
+def test_a_clean_that_a_writer_may_be_executing_is_not_withdrawn_by_the_sweep(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer's cleaner executes the clean that a killed cleaner left, and another one has been abandoned."""
+    trips = table()
+    commit = trips.run(trips.plan(partitions=[ONE]))
+    left = leave_a_clean(trips, commit, monkeypatch, inflight=True)
+    age(trips, left, minutes=60, files="*.requested")
+    age(trips, left, minutes=9, files="*.inflight")
+    assert FORMAT.instants_with_stragglers(trips.ref) == []
+    with trips.writer() as sweep:
+        sweep.remove_straggler_files([left])
+    assert trips.timeline().find(left) is not None
+    age(trips, left, minutes=11, files="*.inflight")
+    assert FORMAT.instants_with_stragglers(trips.ref) == [left]
+    with trips.writer() as sweep:
+        sweep.remove_straggler_files([left])
+    assert trips.timeline().find(left) is None
 
 
 def test_deletions_of_a_killed_cleaner_enter_the_metadata_table_and_the_rest_is_planned_again(

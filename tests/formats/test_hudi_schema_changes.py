@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,15 @@ from typing import Any
 import pytest
 from hudi_tables import rows, write
 from hudi_templates import edit_avro
-from hudi_writing import NewTable, Table, ignore
+from hudi_writing import LOCK, NewTable, Table, ignore
 
 from executors.verification import verify_rewrite
-from lake.errors import TableRefused
+from lake.errors import Conflict, TableRefused, Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.plans import publication
 from lake.formats.hudi.read.hudi_rs import open_table
 from lake.formats.hudi.timeline.schema_history import DIRECTORY
-from lake.plan import Plan, PlanKind
+from lake.plan import ClusteringGroup, Plan, PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 #: a column that may be null, since older rows have no value
@@ -62,7 +63,7 @@ def begin_before(trips: Table, time: str) -> None:
 def test_a_column_that_a_bulk_insert_adds_while_a_plan_runs_stays_in_the_tables_schema(
     table: NewTable, kind: PlanKind
 ) -> None:
-    """A plan does not wait for a bulk insert. Readers take the schema of the commit with the latest request."""
+    """A plan does not wait for a bulk insert. hudi-rs takes the schema of the commit with the latest request."""
     trips = table("mor")
     plan: Plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
     frame = rows(trips.spark, 1000, 1010).selectExpr("*", ADDED.format("'new'")).coalesce(1)
@@ -84,7 +85,11 @@ def test_a_compaction_keeps_the_values_of_a_column_that_a_writer_adds_to_its_sli
     added = rows(trips.spark, 0, 120, version=5).where("id % 4 = 0").selectExpr("*", ADDED.format("concat('new', id)"))
     meanwhile(monkeypatch, lambda: write(added.coalesce(1), trips.base, "upsert", merge_on_read=True))
     with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        with pytest.raises(Transient, match="column added was added since the table was opened"):
+            writer.prepare(plan, 1)
+        assert trips.timeline().pending == ()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 2), ignore)
         before = trips.rows(), trips.other_rows()
         assert any("'new0'" in row for row in before[1][1])
         verify_rewrite(rewrite, writer=writer)
@@ -112,3 +117,105 @@ def test_no_plan_is_published_after_an_owner_has_renamed_a_column(
     with trips.writer() as writer, pytest.raises(TableRefused, match="column name was renamed to title"):
         writer.prepare(trips.plan(), 1)
     assert trips.timeline().pending == ()
+
+
+DROPS = {
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+    "hoodie.avro.schema.validate": "false",
+}
+
+
+def values(trips: Table, column: str) -> list[tuple[object, ...]]:
+    """The values of a column in the rows of the template; the order of columns changes if a column comes back."""
+    trips.spark.catalog.clearCache()
+    frame = trips.spark.read.format("hudi").load(str(trips.base)).where("id < 1000")
+    return sorted(
+        tuple(row) for row in frame.selectExpr("id", "ts", f"coalesce(cast({column} as string), 'null')").collect()
+    )
+
+
+def changing(trips: Table, low: int, columns: str, *, partitions: int = 2) -> None:
+    """A bulk insert of four rows with other columns than the table has."""
+    frame = rows(trips.spark, low, low + 4, partitions=partitions).selectExpr(*columns.split("; ")).coalesce(1)
+    merge_on_read = trips.timeline().properties["hoodie.table.type"] == "MERGE_ON_READ"
+    write(frame, trips.base, "bulk_insert", merge_on_read=merge_on_read, options=DROPS)
+
+
+WITHOUT_TIP = "id; ts; dt; fare; at; stop"
+WITH_TIP = "id; ts; dt; fare; at; tip; stop"
+
+
+@pytest.mark.parametrize("kind", PlanKind)
+def test_no_rewrite_without_a_column_is_committed_after_the_column_came_back(table: NewTable, kind: PlanKind) -> None:
+    """The base files and the logs of the plan have the column, and no new file of the plan has it."""
+    trips = table("mor")
+    before = values(trips, "tip")
+    changing(trips, 1000, WITHOUT_TIP)
+    assert "tip" not in columns_of_hudi_rs(trips)
+    plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        verify_rewrite(rewrite, writer=writer)
+        changing(trips, 1004, WITH_TIP)
+        with pytest.raises(Conflict, match="column tip was added while the plan ran"):
+            writer.commit(rewrite)
+        writer.withdraw(plan.plan_id, None)
+    assert values(trips, "tip") == before
+    plan = trips.plan("0198-after") if kind is PlanKind.CLUSTERING else trips.compaction("0198-after")
+    trips.proved(plan)
+    assert values(trips, "tip") == before
+
+
+def test_no_compaction_is_committed_after_a_column_came_back_that_only_its_logs_have(table: NewTable) -> None:
+    trips = table("mor")
+    added = rows(trips.spark, 0, 120, version=5).where("id % 4 = 0").selectExpr("*", ADDED.format("concat('new', id)"))
+    write(added.coalesce(1), trips.base, "upsert", merge_on_read=True)
+    before = values(trips, "added")
+    changing(trips, 1000, WITH_TIP)
+    assert "added" not in columns_of_hudi_rs(trips)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.compaction(), 1), ignore)
+        changing(trips, 1004, f"{WITH_TIP}; if(id >= 0, 'more', null) AS added")
+        with pytest.raises(Conflict, match="column added was added while the plan ran"):
+            writer.commit(rewrite)
+        writer.withdraw("0198-compaction", None)
+    assert values(trips, "added") == before
+
+
+def test_no_rewrite_with_a_type_that_an_owner_has_rolled_back_is_committed(table: NewTable) -> None:
+    trips = table("cow", **LOCK)
+    before = trips.rows()
+    changing(trips, 1000, "id; ts; dt; fare; at; cast(tip as bigint) as tip; stop")
+    plan = trips.plan(partitions=["dt=2026-01-01"])
+    with trips.writer() as writer, trips.writer() as owner:
+        widening = trips.timeline().commits[-1].time
+        plan = replace(plan, groups=tuple(without(group, widening) for group in plan.groups))
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        owner._open().write_client.rollback(widening)
+        with pytest.raises(Conflict, match="column tip was given another type while the plan ran"):
+            writer.commit(rewrite)
+        writer.withdraw(plan.plan_id, None)
+    assert trips.rows() == before
+
+
+def without(group: ClusteringGroup, instant: str) -> ClusteringGroup:
+    """``group`` without the slice that ``instant`` wrote."""
+    return replace(group, slices=tuple(entry for entry in group.slices if instant not in (entry.path or "")))
+
+
+def test_a_commit_has_no_column_of_a_write_that_was_rolled_back_while_the_commit_was_checked(table: NewTable) -> None:
+    """The timeline changes twice during the last check, so the check has three rounds."""
+    trips = table("cow", **LOCK)
+    before = columns_of_hudi_rs(trips)
+    with trips.writer() as writer, trips.writer() as owner:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        client = owner._open()
+
+        def add() -> None:
+            changing(trips, 1000, f"{WITH_TIP}; if(id >= 0, 'new', null) AS added")
+
+        rounds = iter((add, lambda: client.write_client.rollback(trips.timeline().commits[-1].time), lambda: None))
+        writer.fence = lambda: next(rounds)()
+        writer.commit(rewrite)
+    assert next(rounds, None) is None
+    assert columns_of_hudi_rs(trips) == before

@@ -172,6 +172,22 @@ def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
     assert adopt(store, found, [waiting(table)]) == []
 
 
+def test_an_instant_whose_plan_met_a_refused_table_is_adopted_again_but_not_at_each_scan(
+    tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal ends, as when a writer's index is built, and the writer waits for an executor of its plan."""
+    found = configured(tmp_path, table)
+    adopt(store, found, [waiting(table)])
+    claim = store.claim("e")
+    assert claim is not None
+    store.cancel(claim, "an index is being built", actor="e", is_refused=True)
+    assert adopt(store, found, [waiting(table)]) == []
+    monkeypatch.setattr(adoption, "READOPTION_DELAY", timedelta())
+    (again,) = adopt(store, found, [waiting(table)])
+    assert again.adopted_instant == "7"
+    assert adopt(store, found, [waiting(table)]) == [], "by one plan at a time"
+
+
 def test_dead_work_is_reported_once_with_the_command_that_ends_it(
     tmp_path: Path, table: TableRef, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -90,8 +90,11 @@ class HudiWriter:
     def _open(self, plan: Plan | None = None) -> HudiClient:
         """Return the open client; it is reopened if it has the settings of another plan than ``plan``."""
         if self._client is None or (plan is not None and self._client.plan != plan):
+            before = self._client
             self._close()
             self._client = HudiClient(self.table, self._spark_provider(), plan, self._writers)
+            if before is not None:  # the published plan of a compaction has other logs than the plan
+                self._client.input_log_sizes = before.input_log_sizes
         return self._client
 
     def _open_for_withdrawal(self) -> HudiClient:

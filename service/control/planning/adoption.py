@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING
 from uuid_utils import uuid7
 
 from lake.capabilities import PendingAction
-from lake.plan import LIVE_STATES, Plan
+from lake.plan import LIVE_STATES, Plan, PlanState
 from lake.units import format_duration
 from planner.cost import CostInputs, estimate_benefit
 from planner.priority import priority_offset
 from service.control.config.table_settings import ConfiguredTable
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
+from service.control.store.views import ErrorClass
 from service.text import to_jsonable
 
 if TYPE_CHECKING:
     from service.control.store import Store
 
 logger = logging.getLogger(__name__)
-#: how long an orphaned action is left alone after its last plan ended without executing it
+#: how long an action that may be adopted again is left alone after its last plan ended without executing it
 READOPTION_DELAY = timedelta(hours=1)
 
 
@@ -38,8 +39,9 @@ def adopt_pending_actions(
 ) -> list[Plan]:
     """Store a plan for every scheduled rewrite that has not begun and that lakefold may execute; return these plans.
 
-    An instant is adopted once: if its plan was cancelled or failed, the instant is left to its owner. But an action
-    that a plan of lakefold left and could not withdraw has no other owner. It is adopted again until it is executed,
+    An instant is adopted once: if its plan was cancelled or failed, the instant is left to its owner. There are two
+    exceptions. If the plan was cancelled because the table was refused, the refusal may have ended. And an action that
+    a plan of lakefold left and could not withdraw has no other owner. Both are adopted again until they are executed,
     at most once in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next plan too. An action
     with a partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like
     other plans. ``snapshot_instant`` is the newest instant of the table.
@@ -58,7 +60,7 @@ def adopt_pending_actions(
     plans = []
     for entry in waiting:
         adopter = known.get(entry.instant)
-        if adopter is not None and (entry.plan_id is None or _is_recently_adopted(store, adopter)):
+        if adopter is not None and not _may_adopt_again(store, entry, adopter):
             continue
         name = f"table {table.name}: {entry.action} {entry.instant}"
         if entry.refusal is not None:
@@ -98,10 +100,13 @@ def adopt_pending_actions(
     return plans
 
 
-def _is_recently_adopted(store: "Store", plan_id: str) -> bool:
-    """Return True if the last plan that adopted an instant is live or ended less than ``READOPTION_DELAY`` ago."""
-    ended_at = store.plan(plan_id).finalized_at
-    return ended_at is None or datetime.now(UTC) - ended_at < READOPTION_DELAY
+def _may_adopt_again(store: "Store", entry: PendingAction, adopter: str) -> bool:
+    """Return True if ``entry`` may be adopted again after its last plan, ``adopter``."""
+    last = store.plan(adopter)
+    was_refused = last.state is PlanState.CANCELLED and last.error_class is ErrorClass.REJECTED
+    if entry.plan_id is None and not was_refused:
+        return False
+    return last.finalized_at is not None and datetime.now(UTC) - last.finalized_at >= READOPTION_DELAY
 
 
 def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -> bool:

@@ -110,9 +110,10 @@ class HudiClient:
         self.jvm: Any = cached_jvm(spark)
         #: the inflight file of the rewrite that ``begin_rewrite`` began last
         self.inflight_file: InflightFile | None = None
-        #: the sizes by path that commits recorded for the plan's logs when the plan was published or adopted; see
-        #: ``plans.input_checks.refuse_appended_logs``
-        self.input_log_sizes: Mapping[str, int] = MappingProxyType({})
+        #: the committed sizes of the plan's logs by path, recorded when the plan was published, or when this process
+        #: began a plan that was requested earlier; None for a log that no commit names. Only tables of layout 1 have
+        #: them, see ``plans.input_checks.record_log_sizes``
+        self.input_log_sizes: Mapping[str, int | None] = MappingProxyType({})
         try:
             self._open()
         except Exception as error:
@@ -223,15 +224,14 @@ class HudiClient:
             self.write_client.close()
         self._open_write_client(self._fixed_options())
 
-    def find_changed_schema(self) -> str | None:
-        """Return the table's schema as Avro JSON if it has changed since the client was opened; call it in ``locked``.
+    def read_schema(self) -> str:
+        """Return the table's schema now as Avro JSON, without meta columns. ``schema`` is that of the client's opening.
 
-        Hudi's commit names the schema from the beginning of the rewrite. Spark and hudi-rs read the table by the schema
-        of the commit with the latest request, so they would miss a column that an earlier request has added since.
+        Call it in ``locked``. Hudi takes the schema from the newest commit of a writer, and leaves out clusterings and
+        compactions.
         """
         self.meta.reloadActiveTimeline()
-        now = str(self.bundle.table_schema(self.meta, meta_columns=False).toString())
-        return now if now != str(self.schema.toString()) else None
+        return str(self.bundle.table_schema(self.meta, meta_columns=False).toString())
 
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:

@@ -27,12 +27,13 @@ _PER_SECOND = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 
 class InputFooter:
     """The footer of one file: Parquet schema as text, row groups, type of the bloom filter.
 
-    ``file_bytes`` is the size of the file, ``data_bytes`` the size of its compressed column chunks. ``numeric_columns``
-    are the columns of plain numbers, nested ones by their dotted paths. ``legacy_calendar_zone`` is not None if Spark
-    wrote dates and timestamps in the hybrid Julian calendar of its releases before 3.0: it is the zone of the
-    timestamps, '' if the file does not name it. ``rebased_columns`` are then the columns that may have other values in
-    the proleptic Gregorian calendar. ``undated_columns`` are the same columns of a file that does not name the release
-    of Spark that wrote it: readers decide by their own settings which calendar these values are in.
+    ``file_bytes`` is the size of the file, ``data_bytes`` the size of its compressed column chunks. ``columns`` are the
+    names of its columns. ``numeric_columns`` are the columns of plain numbers, nested ones by their dotted paths.
+    ``legacy_calendar_zone`` is not None if Spark wrote dates and timestamps in the hybrid Julian calendar of its
+    releases before 3.0: it is the zone of the timestamps, '' if the file does not name it. ``rebased_columns`` are then
+    the columns that may have other values in the proleptic Gregorian calendar. ``undated_columns`` are the same columns
+    of a file that does not name the release of Spark that wrote it: readers decide by their own settings which calendar
+    these values are in.
     """
 
     path: str
@@ -41,6 +42,7 @@ class InputFooter:
     row_groups: int
     data_bytes: int
     bloom_filter: str | None
+    columns: frozenset[str]
     numeric_columns: frozenset[str]
     legacy_calendar_zone: str | None = None
     rebased_columns: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputF
             for i in range(footer.num_row_groups)
             for j in range(footer.num_columns)
         )
-        leaves = map(footer.schema.column, range(footer.num_columns))
+        leaves = [footer.schema.column(j) for j in range(footer.num_columns)]
         calendar = _legacy_calendar_zone(metadata)
         return InputFooter(
             path,
@@ -75,6 +77,7 @@ def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputF
             footer.num_row_groups,
             data_bytes,
             bloom.decode() if bloom else None,
+            frozenset(leaf.path.partition(".")[0] for leaf in leaves),
             frozenset(leaf.path for leaf in leaves if leaf.physical_type in _NUMBERS),
             calendar,
             () if calendar is None else tuple(_rebased_columns(footer)),

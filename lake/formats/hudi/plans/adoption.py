@@ -34,15 +34,16 @@ from lake.formats.hudi.pending.late_files import (
 )
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
 from lake.formats.hudi.plans.input_checks import (
-    committed_log_sizes,
     input_paths,
     read_live_slices,
-    refuse_appended_logs,
+    record_log_sizes,
+    refuse_changed_logs,
     require_outputs,
     stale_reason,
 )
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
+from lake.formats.hudi.plans.schema_changes import refuse_stale_schema
 from lake.formats.hudi.plans.withdrawal import is_work_of_other_attempt
 from lake.formats.hudi.timeline.timeline import Instant, InstantState, planned_slices
 from lake.plan import Plan, PlanKind
@@ -76,7 +77,7 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
             fence=fence,
         )
         timeline = client.read_timeline()
-        client.input_log_sizes = committed_log_sizes(timeline, plan)
+        record_log_sizes(client, timeline, plan, requested=plan.adopted_instant)
         record_instant(client.storage, timeline, plan.adopted_instant, plan.partitions)
         java = client.begin_rewrite(plan.kind, plan.adopted_instant)
     groups = tuple(range(len(plan.groups)))
@@ -84,7 +85,7 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
 
 
 def _check_requested(client: HudiClient, plan: Plan) -> None:
-    """Raise Transient if another process began the adopted plan, Conflict if it can't be executed."""
+    """Raise Transient if another process began the adopted plan, or the columns changed; Conflict if it is stale."""
     instant = _find_pending_instant(client, plan)
     if instant.state is not InstantState.REQUESTED:
         is_alive = is_writer_alive(plan.table, client.storage, client.read_timeline(), instant)
@@ -93,6 +94,7 @@ def _check_requested(client: HudiClient, plan: Plan) -> None:
             f"dead: lakefold tables rollback {plan.table.name} {plan.adopted_instant}"
         )
     _check_inputs(client, plan)
+    refuse_stale_schema(client)
 
 
 def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
@@ -102,8 +104,7 @@ def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
         raise Conflict(f"{plan.table.name}: another process rolled back the files of {plan.adopted_instant}")
     require_outputs(client, rewrite)
     _check_inputs(client, plan)
-    if plan.kind is PlanKind.CLUSTERING:
-        refuse_appended_logs(client, client.read_timeline(), plan)
+    refuse_changed_logs(client, client.read_timeline(), plan, rewrite.prepared.live_groups)
 
 
 def _find_pending_instant(client: HudiClient, plan: Plan) -> Instant:

@@ -8,7 +8,7 @@ exist. These files become live again, and all their rows are doubled.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.actions import WRITER_TIMEOUT
 from lake.formats.hudi.pending.retries import is_try_due, record_failed_try, record_success
 from lake.formats.hudi.plans.clean_bounds import (
     CORRECTION,
@@ -115,14 +116,17 @@ def _refuse_new_savepoint(client: HudiClient, before: Timeline, clean: str) -> N
     )
 
 
-def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
-    """Withdraw the pending cleans of killed lakefold processes; call it under the lock. Returns whether there were any.
+def withdraw_pending_cleans(client: HudiClient, timeline: Timeline, instants: Collection[str] | None = None) -> bool:
+    """Withdraw the pending cleans by lakefold; call it under the lock. Returns whether there were any.
 
-    A clean by lakefold runs entirely under the lock, so the process of a pending clean has ended. If the clean had
-    begun, a new clean reports its deleted files to readers and to the metadata table. The new clean runs before the
-    withdrawal: only the pending plan lists the deleted files.
+    If ``instants`` are given, only these are withdrawn. A clean by lakefold runs entirely under the lock, so the
+    lakefold process of a pending clean has ended. But a writer's cleaner executes every pending clean without the lock:
+    if it executes one that is withdrawn here, it fails after its commit.
+
+    If the clean had begun, a new clean reports its deleted files to readers and to the metadata table. The new clean
+    runs before the withdrawal: only the pending plan lists the deleted files.
     """
-    pending = list_pending_cleans(timeline)
+    pending = [c for c in list_pending_cleans(timeline) if instants is None or c.instant.time in instants]
     for clean in pending:
         deleted = find_deleted_files(client, clean)
         if deleted:
@@ -137,16 +141,22 @@ def find_abandoned_cleans(storage: TableStorage, timeline: Timeline) -> list[str
     """Return the pending cleans by lakefold that have been pending for longer than a clean takes. Needs no lock.
 
     Writers' cleaners execute every pending clean, whatever has happened to the table since it was planned: its owner
-    may have rolled back the commit that replaced the files, or have saved them. Returns none if the withdrawal failed,
+    may have rolled back the commit that replaced the files, or have saved them. A clean that was begun less than
+    ``WRITER_TIMEOUT`` ago is left out, because a writer may be executing it. Returns none if the withdrawal failed,
     until its next try is due.
     """
     if not is_try_due(storage, _WITHDRAWING):
         return []
     now = datetime.now(UTC)
+
+    def is_older(name: str | None, age: timedelta) -> bool:
+        return name is None or now - (timeline.modified_at(name) or now) > age
+
     return [
         clean.instant.time
         for clean in list_pending_cleans(timeline)
-        if now - (timeline.modified_at(clean.instant.requested_file) or now) > _MAX_CLEAN_DURATION
+        if is_older(clean.instant.requested_file, _MAX_CLEAN_DURATION)
+        and is_older(clean.instant.inflight_file, WRITER_TIMEOUT)
     ]
 
 
@@ -156,7 +166,8 @@ def withdraw_abandoned_cleans(client: HudiClient) -> None:
         return
     try:
         with translated_errors(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
-            withdraw_pending_cleans(client, client.read_timeline())
+            timeline = client.read_timeline()
+            withdraw_pending_cleans(client, timeline, find_abandoned_cleans(client.storage, timeline))
     except LakefoldError:
         record_failed_try(client.storage, _WITHDRAWING)
         raise

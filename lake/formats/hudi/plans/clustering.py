@@ -11,11 +11,11 @@ from lake.formats.hudi.pending.late_files import record_instant
 from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
-    committed_log_sizes,
     find_groups_of_others,
     input_paths,
     read_live_slices,
-    refuse_appended_logs,
+    record_log_sizes,
+    refuse_changed_logs,
     require_outputs,
     require_pending,
     stale_reason,
@@ -130,7 +130,7 @@ def publish_clustering(
         own=OwnInstant(time=instant, inputs=reads),
         check=publication_check(client, timeline, plan.partitions),
     )
-    client.input_log_sizes = committed_log_sizes(timeline, plan)
+    record_log_sizes(client, timeline, plan)
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return PreparedPlan(plan=plan, epoch=epoch, instant=instant, live_groups=kept, skipped=left_out)
 
@@ -147,4 +147,4 @@ def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
             reason = stale_reason(slice_, live)
             if reason:
                 raise Conflict(f"{plan.table.name}: {reason}")
-    refuse_appended_logs(client, timeline, plan)
+    refuse_changed_logs(client, timeline, plan, prepared.live_groups)

@@ -25,6 +25,8 @@ from lake.formats.hudi.plans.input_checks import (
     find_groups_of_others,
     input_paths,
     read_live_slices,
+    record_log_sizes,
+    refuse_changed_logs,
     require_outputs,
     require_pending,
     stale_base_reason,
@@ -64,7 +66,9 @@ def publish_compaction(
         refuse_live_attempts(client.storage, plan.table.name, kept_request[0].time)
         on_instant(kept_request[0].time)
         record_instant(client.storage, timeline, kept_request[0].time, plan.partitions)
-        return _prepare_requested(client, plan, epoch, *kept_request)
+        prepared = _prepare_requested(client, plan, epoch, *kept_request)
+        record_log_sizes(client, timeline, prepared.plan, requested=prepared.instant)
+        return prepared
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     held = find_groups_of_others(timeline, plan)
     groups, kept, left_out = list(plan.groups), [], []
@@ -105,6 +109,7 @@ def publish_compaction(
         own=OwnInstant(time=instant, inputs=reads),
         check=publication_check(client, timeline, plan.partitions),
     )
+    record_log_sizes(client, timeline, current)
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     return PreparedPlan(plan=current, epoch=epoch, instant=instant, live_groups=tuple(kept), skipped=tuple(left_out))
 
@@ -180,6 +185,7 @@ def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
     timeline = require_pending(client, prepared, "commit")
     require_outputs(client, rewrite)
     check_compaction_inputs(client, timeline, plan, prepared.live_groups, prepared.instant)
+    refuse_changed_logs(client, timeline, plan, prepared.live_groups)
 
 
 def check_compaction_inputs(

@@ -7,6 +7,7 @@ the table unreadable.
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, is_foreign_file, relative_path, slice_paths
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT
 from lake.formats.hudi.read.slices import ListedSlice
-from lake.formats.hudi.timeline.file_history import active_history
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
+from lake.formats.hudi.timeline.file_history import FileHistory, active_history, add_archived, read_commits_after
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Instant, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
 from lake.plan import Plan
@@ -153,32 +155,64 @@ def find_groups_of_others(timeline: Timeline, plan: Plan) -> dict[FileGroupId, s
     return _groups_of(pending)
 
 
-def committed_log_sizes(timeline: Timeline, plan: Plan) -> dict[str, int]:
-    """Return the sizes of the plan's logs by the commits of the active timeline, by path.
+def record_log_sizes(client: HudiClient, timeline: Timeline, plan: Plan, *, requested: str | None = None) -> None:
+    """Record the committed sizes of the logs of ``plan`` in ``client``, for ``refuse_changed_logs``; under the lock.
+
+    ``requested`` is the time of a plan that was requested earlier. Raises Conflict if a later commit has written to one
+    of its logs since: Hudi reads a log only up to the time of the plan, and then leaves the whole log behind.
+    """
+    sizes = _committed_log_sizes(timeline, plan, range(len(plan.groups)))
+    for commit, changes in read_commits_after(timeline, requested) if sizes and requested is not None else ():
+        for wrote in changes.written_files or ():
+            if wrote.path in sizes:
+                raise Conflict(
+                    f"{plan.table.name}: {commit.kind} {commit.time} wrote to {wrote.path} after {requested}, the time "
+                    "of the plan"
+                )
+    client.input_log_sizes = sizes
+
+
+def refuse_changed_logs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Iterable[int]) -> None:
+    """Raise Conflict if the commits have another size for a log of ``groups`` than ``record_log_sizes`` found.
+
+    On storage that can append, as HDFS, writers before Hudi 1.0 append to the newest log instead of creating one. On
+    any storage a rollback of a commit of layout 1 leaves the commit's logs in place, with a block that rolls them back.
+    In both cases all logs that the plan names are still there.
+    """
+    for path, size in _committed_log_sizes(timeline, plan, groups).items():
+        before = client.input_log_sizes.get(path)
+        if size == before and path in client.input_log_sizes:
+            continue
+        if size is None or (before is not None and size < before):
+            raise Conflict(f"{plan.table.name}: a commit that wrote to {path} was rolled back while the plan ran")
+        raise Conflict(f"{plan.table.name}: a writer appended to {path} while the plan ran")
+
+
+def _committed_log_sizes(timeline: Timeline, plan: Plan, groups: Iterable[int]) -> dict[str, int | None]:
+    """Return the sizes of the logs of ``groups`` by the commits, by path; None for a log that no commit names.
 
     Empty from layout 2 on, whose logs never change.
     """
-    if timeline.layout != 1 or not any(s.log_files for group in plan.groups for s in group.slices):
+    slices = [slice_ for index in groups for slice_ in plan.groups[index].slices if slice_.log_files]
+    if timeline.layout != 1 or not slices:
         return {}
-    history, sizes = active_history(timeline), dict[str, int]()
-    for slice_ in (s for group in plan.groups for s in group.slices if s.log_files):
-        expected = history.expected_slice((slice_.partition, slice_.file_id))
-        for log in () if expected is None else expected.logs.values():
-            if log.name in slice_.log_files:
-                sizes[log.path] = log.bytes or 0
+    history = active_history(timeline)
+    sizes = _sizes_of_logs(history, slices)
+    if None in sizes.values():
+        # Without an archive that can be read, a log of an archived commit counts as one that no commit names.
+        with suppress(ArchiveUnreadable):
+            sizes = _sizes_of_logs(add_archived(timeline, history), slices)
     return sizes
 
 
-def refuse_appended_logs(client: HudiClient, timeline: Timeline, plan: Plan) -> None:
-    """Raise Conflict if a commit has appended to a log of ``plan`` since ``client.input_log_sizes`` was recorded.
-
-    On storage that can append, as HDFS, writers before Hudi 1.0 append to the newest log instead of creating one, so
-    the names of a slice's logs stay the same.
-    """
-    before = client.input_log_sizes
-    for path, size in committed_log_sizes(timeline, plan).items():
-        if size > before.get(path, 0):
-            raise Conflict(f"{plan.table.name}: a writer appended to {path} while the plan ran")
+def _sizes_of_logs(history: FileHistory, slices: Iterable[FileSlice]) -> dict[str, int | None]:
+    sizes: dict[str, int | None] = {}
+    for slice_ in slices:
+        expected = history.expected_slice((slice_.partition, slice_.file_id))
+        logs = {} if expected is None else expected.logs
+        for name in slice_.log_files:
+            sizes[relative_path(slice_.partition, name)] = (logs[name].bytes or 0) if name in logs else None
+    return sizes
 
 
 def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> str | None:

@@ -10,6 +10,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import current_user
 from lake.formats.hudi.plans.inflight_writers import WriterBegan, find_inflight_writer
 from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions
+from lake.formats.hudi.plans.schema_changes import refuse_stale_schema
 from lake.formats.hudi.plans.withdrawal import retract_publication
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import Plan
@@ -43,9 +44,9 @@ def publish_plan(
     loses its work.
 
     Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group can be rewritten. Raises Transient if the
-    lock is taken, or if the lock was lost or a writer began meanwhile. The plan is then removed from the timeline at
-    once, if no writer has begun it; the caller has to withdraw it nevertheless. Raises Rejected if the table can't be
-    written to.
+    lock is taken, if the table's columns have changed, or if the lock was lost or a writer began meanwhile. The plan is
+    then removed from the timeline at once, if no writer has begun it; the caller has to withdraw it nevertheless.
+    Raises Rejected if the table can't be written to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_GAP_TIMEOUT.total_seconds()
@@ -78,7 +79,7 @@ def _publish_now(
 
     Raises Transient, after the plan was removed again, if the lock was lost or a writer began during the publication.
     """
-    timeline = check_preconditions(client, PUBLISHING, fence=fence)
+    timeline = check_preconditions(client, PUBLISHING, check=lambda _: refuse_stale_schema(client), fence=fence)
     prepared = publisher(client, timeline, plan, epoch)
     # Any writer may execute the plan from now on. If the lock was lost before the plan was written, its inputs may have
     # changed since the check.

@@ -8,7 +8,6 @@ updates, and other cases that it reports. Hudi itself reads these slices, see ``
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -85,14 +84,19 @@ class HudiRsReader:
     def has_repeated_keys(self, base: str) -> bool:
         """True if rows of a base file share a key, as inserts without deduplication write them.
 
-        False if the file has no keys, or can't be read: the reader of its rows reports that.
+        False if the file has no column of keys. Raises Transient if it can't be read.
         """
-        with suppress(OSError, pa.ArrowException), self._storage.open(base) as source:
-            file = pq.ParquetFile(source)
-            if KEY_COLUMN in file.schema_arrow.names:
+        try:
+            with self._storage.open(base) as source:
+                file = pq.ParquetFile(source)
+                if KEY_COLUMN not in file.schema_arrow.names:
+                    return False
                 keys = file.read(columns=[KEY_COLUMN]).column(KEY_COLUMN)
-                return bool(pc.count_distinct(keys).as_py() < len(keys))
-        return False
+        except (OSError, pa.ArrowException) as error:
+            raise Transient(
+                f"{self._storage.display_path(base)}: its record keys can't be read ({first_line(error)})"
+            ) from error
+        return bool(pc.count_distinct(keys).as_py() < len(keys))
 
     def count_rows(self, base: str, logs: Sequence[str]) -> int:
         """Return the number of rows of a slice. Raises as ``read_rows`` does, and pyarrow's errors for a bad footer."""

@@ -54,6 +54,7 @@ from lake.formats.hudi.plans.clustering import check_clustering_commit
 from lake.formats.hudi.plans.input_checks import input_paths, require_pending
 from lake.formats.hudi.plans.lock_loss import verify_commit
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions
+from lake.formats.hudi.plans.schema_changes import refuse_stale_schema, require_fitting_files
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.read.superseded import find_change_data
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
@@ -154,6 +155,7 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
             if instant is None or instant.state is not InstantState.REQUESTED:
                 raise _taken_over_error(prepared)
             _refuse_shared_time(prepared, timeline)
+            refuse_stale_schema(client)
 
         reads = input_paths(prepared.plan, prepared.live_groups)
         check_preconditions(
@@ -384,8 +386,10 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
                 nonlocal table
                 table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
                 client.bundle.prepare_commit(client.write_client)
-                if (schema := client.find_changed_schema()) is not None:
-                    metadata.addMetadata(_SCHEMA_KEY, schema)
+                schema = client.read_schema()
+                require_fitting_files(client, prepared, schema)
+                # Hudi's commit names the schema of the begin, and the previous round another one if it has changed.
+                metadata.addMetadata(_SCHEMA_KEY, schema)
                 _refuse_taken_over(client, prepared)
 
             check = partial(_check_commit, client, written.rewrite)

@@ -212,6 +212,14 @@ def active_history(timeline: Timeline) -> FileHistory:
     return history
 
 
+def read_commits_after(timeline: Timeline, time: str) -> Iterator[tuple[Instant, CommitChanges]]:
+    """Yield the completed commits of the active timeline that were requested after ``time``, with their changes."""
+    read = _cached_reader(timeline)
+    for commit in timeline.commits:
+        if commit.time > time:
+            yield commit, read(commit)
+
+
 def _cached_reader(timeline: Timeline) -> Callable[[Instant], CommitChanges]:
     def read(instant: Instant) -> CommitChanges:
         key = timeline.storage.location, timeline.fingerprint(instant)

@@ -113,23 +113,48 @@ def is_intact_log(source: BinaryIO, size: int) -> bool:
     return size > 0
 
 
-def _read_block(block: bytes) -> Iterator[LogRecord]:
-    stream = io.BytesIO(block)
+def read_log_schemas(source: BinaryIO, size: int) -> Iterator[str]:
+    """Yield the writer's schema of each block of a log file of ``size`` bytes that has one; reads no records.
 
-    def number(form: str) -> int:
-        return int(struct.unpack(form, stream.read(struct.calcsize(form)))[0])
+    Raises Transient if the log is not a sequence of complete blocks.
+    """
+    position = 0
+    while position < size:
+        source.seek(position)
+        if source.read(len(_MAGIC)) != _MAGIC:
+            raise Transient(f"no block of a log begins at {position}")
+        length = _read_number(source, ">q")
+        if length <= 0:
+            raise Transient(f"the block of a log at {position} has the length {length}")
+        _, header = _read_header(source)
+        if _SCHEMA in header:
+            yield header[_SCHEMA]
+        position += len(_MAGIC) + 8 + length
 
-    number(">q")
-    version, kind = number(">i"), number(">i")
+
+def _read_number(stream: BinaryIO, form: str) -> int:
+    return int(struct.unpack(form, stream.read(struct.calcsize(form)))[0])
+
+
+def _read_header(stream: BinaryIO) -> tuple[int, dict[int, str]]:
+    """Return the type and the header of the block whose length has just been read from ``stream``."""
+    version, kind = _read_number(stream, ">i"), _read_number(stream, ">i")
     if version != _FORMAT_VERSION:
         raise Transient(f"log format version {version} is unknown")
+    header = {}
+    for _ in range(_read_number(stream, ">i")):
+        key = _read_number(stream, ">i")
+        header[key] = stream.read(_read_number(stream, ">i")).decode()
+    return kind, header
+
+
+def _read_block(block: bytes) -> Iterator[LogRecord]:
+    stream = io.BytesIO(block)
+    _read_number(stream, ">q")
+    kind, header = _read_header(stream)
     if kind != _AVRO_DATA_BLOCK:
         return
-    header = {}
-    for _ in range(number(">i")):
-        key = number(">i")
-        header[key] = stream.read(number(">i")).decode()
-    number(">q")  # length of the content
-    number(">i")  # version of the content
-    for _ in range(number(">i")):
-        yield LogRecord(header[_SCHEMA], stream.read(number(">i")))
+    _read_number(stream, ">q")  # length of the content
+    _read_number(stream, ">i")  # version of the content
+    for _ in range(_read_number(stream, ">i")):
+        yield LogRecord(header[_SCHEMA], stream.read(_read_number(stream, ">i")))
