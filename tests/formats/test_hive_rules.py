@@ -387,7 +387,7 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
         pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition dt=0") as raised,
     ):
         one.committed()
-    assert raised.value.partitions == ("dt=0",)
+    assert raised.value.partitions.keys() == {"dt=0"}
     assert case.format.find_commit(table, "p") is not None
 
 
@@ -437,6 +437,29 @@ def test_rule_11_a_commit_that_met_another_change_is_recorded_and_only_the_chang
     state = bench.store.table_state(plan.table.name)
     assert (state.halted, state.halted_partitions.keys()) == (False, {"dt=1"})
     assert "the properties of partition dt=1 changed" in str(state.halted_partitions["dt=1"])
+    bench.store.close()
+
+
+def test_rule_11_each_partition_that_met_another_change_is_halted_with_its_own_reason(
+    case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+    bench.request()
+    call = MetastoreClient.alter_partitions
+
+    def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
+        call(self, database, name, partitions)
+        monkeypatch.undo()
+        for one in ("dt=0", "dt=1"):
+            altered(case, bench.table, one, **{"owner.says": "keep"})
+
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
+    assert bench.run().result is RunResult.COMPLETED
+    halts = bench.store.halted_partitions(bench.table)
+    assert halts.keys() == {"dt=0", "dt=1"}
+    for name, why in halts.items():
+        assert f"the properties of partition {name} changed; " in why
+        assert why.endswith(f"lakefold resume {bench.table.name}")
     bench.store.close()
 
 
