@@ -25,7 +25,7 @@ from toys.bench import Bench
 from waiting import wait_for
 
 from executors.outcome import RunResult
-from lake.errors import Conflict, Integrity, Rejected
+from lake.errors import Conflict, Integrity, Rejected, TableRefused
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.directories import directory_index
 from lake.metastore import MetastoreClient, MetastorePartition, StorageDescriptor
@@ -149,9 +149,30 @@ def test_a_table_that_a_scan_would_refuse_now_is_not_committed(
         else:
             make_bucketed()
             late = pool.submit(one.writer.commit, rewrite)
-        with pytest.raises(Rejected, match="it has 4 buckets but must have none"):
+        with pytest.raises(TableRefused, match="it has 4 buckets but must have none"):
             late.result()
         assert (one.discarded(None), case.rows(table), case.commits(table)) == (1, rows, [])
+
+
+def test_a_plan_that_meets_a_refused_state_of_its_table_is_cancelled_and_not_failed(case: HiveCase, tmp_path: Path):
+    """Scans left the files of the failed plan alone after the owner had followed the message."""
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+
+    def discovered(value: str) -> None:
+        with Owner(case.uri) as owner:
+            found = owner.table(DATABASE, table_name(bench.table))
+            assert found is not None
+            properties = {**found.parameters, "discover.partitions": value}
+            owner.alter_table(DATABASE, found.name, found.with_changes(found.storage, properties))
+
+    plan = bench.request()
+    discovered("true")
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason, bench.state(plan)) == (RunResult.CANCELLED, "TableRefused", "cancelled")
+    discovered("false")
+    bench.request()
+    assert bench.run().result is RunResult.COMPLETED
+    bench.store.close()
 
 
 def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(case: HiveCase, table: TableRef):

@@ -109,7 +109,7 @@ def _find_changed_partition(
 ) -> str | None:
     """Return a partition that differs from ``expected`` in the metastore or in storage. None if there is none.
 
-    Raises Rejected if the table can't be served any longer.
+    Raises TableRefused if the table can't be served any longer.
     """
     table = load_table(metastore, ref)
     check_table(ref.name, table)
