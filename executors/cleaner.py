@@ -10,7 +10,6 @@ process that was suspended between check and deletion detects that another proce
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -20,7 +19,7 @@ from executors.partition_locks import PartitionLock
 from executors.relocation.directory_commits import reason_to_keep_files
 from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.capabilities import Fenced, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
-from lake.errors import Conflict, LeaseLost, TableGone, one_line
+from lake.errors import Conflict, LakefoldError, LeaseLost, TableGone, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import SupersededRecord
@@ -341,11 +340,15 @@ class _TableCleaning:
         others = self._relocations.partitions_that_left(self._table, directories) - partitions
         found = dict(self._awaiting_sweep(others)) if others else {}
         for table, names in self._relocations.other_tables_that_left(self._table, directories):
-            with suppress(TableGone):
+            try:
                 waiting = partitions_awaiting_sweep(
                     table, format=self._format, store=self._store, partitions=names, before_deletion=True
                 )
-                found |= {f"{name} of {table.name}": f"table {table.name}: {waiting[name]}" for name in waiting}
+            except TableGone:
+                continue
+            except LakefoldError as error:  # files of other directories must not wait for this table
+                waiting = dict.fromkeys(names, f"it can't be inspected: {one_line(error)}")
+            found |= {f"{name} of {table.name}": f"table {table.name}: {waiting[name]}" for name in waiting}
         return found
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:

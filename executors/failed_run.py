@@ -149,7 +149,7 @@ class RunFailure:
             self._store.cancel(self._claim, text, actor=self._claim.executor, is_refused=is_refused)
             return RunResult.CANCELLED
         if isinstance(error, (Rejected, Integrity)):
-            partitions = error.partitions if isinstance(error, Integrity) else ()
+            partitions = error.partitions if isinstance(error, Integrity) else None
             self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=partitions)
             return RunResult.FAILED
         spoiled = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt

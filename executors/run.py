@@ -364,7 +364,7 @@ class _PlanRun:
         reason = one_line(error)
 
         def halt() -> None:
-            self._store.halt_table_of_plan(self._plan_id, reason, error.partitions)
+            self._store.halt_for_plan(self._plan_id, reason, error.partitions)
 
         what = ", ".join(map(partition_label, error.partitions)) or "the table"
         log.error("plan %s of %s: %s is halted: %s", self._plan_id, self._table.name, what, reason)

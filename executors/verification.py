@@ -12,6 +12,7 @@ compared value by value. This takes less time than two fingerprints and misses n
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -210,13 +211,14 @@ def _changed_columns(
     Such a column is missing in the new files, or has another id there, or a type that does not hold every value of its
     old type. Either the table has evolved since the files were written, or the rewrite is wrong. A comparison with the
     rows that a reader of the table sees decides this. Raises Integrity if a column has different types in the new
-    files.
+    files for which the old files are no reason.
     """
     changed = {}
     for path in sorted(expected.leaves.keys() | found.leaves.keys()) if part.outputs else ():
         before, after = expected.leaves.get(path), found.leaves.get(path)
-        if after is not None and len(after.types) != 1:
-            raise part.difference(f"column {path}", "one type in all new files", _type_names(after))
+        if after is not None and not _has_types_of_inputs(before, after):
+            wanted = "one type in all new files, or types of the old files"
+            raise part.difference(f"column {path}", wanted, _type_names(after))
         if before is not None and not _is_type_compatible(before, after):
             changed[path] = part.difference(f"column {path}", _type_names(before), _type_names(after))
         elif before and after and (ids := before.conflicting_field_ids(after)):
@@ -244,13 +246,34 @@ def _added_columns(
 _INT = LeafType("int", (32,))
 
 
+def _has_types_of_inputs(before: LeafStatistics | None, after: LeafStatistics) -> bool:
+    """True if the new files have one type, or else the types of the old files and perhaps one that is wider than all.
+
+    The groups of a partition are written one by one: a group whose files all have a narrower type keeps it, while the
+    files of another group are widened.
+    """
+    widest = _widest_type(after)
+    if len(after.types) == 1 or before is None or widest is None:
+        return len(after.types) == 1
+    narrower = {kind for kind in after.types if kind.family == "int"} if _hides_narrower_ints(before, after) else ()
+    return after.types <= before.types.union({widest}, narrower)
+
+
 def _is_type_compatible(before: LeafStatistics, after: LeafStatistics | None) -> bool:
-    if after is None:
+    widest = None if after is None else _widest_type(after)
+    if after is None or widest is None:
         return False
-    # Files of Impala and of old releases of Hive do not record that a 32-bit integer is a narrower type. If both sides
-    # have exact bounds, which are compared, the narrower type has lost no value.
-    unsaid = _INT if before.has_exact_bounds and after.has_exact_bounds and _leaf_type(after).family == "int" else None
-    return all(kind == unsaid or kind.can_widen_to(_leaf_type(after)) for kind in before.types)
+    unsaid = _INT if widest.family == "int" and _hides_narrower_ints(before, after) else None
+    return all(kind == unsaid or kind.can_widen_to(widest) for kind in before.types)
+
+
+def _hides_narrower_ints(before: LeafStatistics, after: LeafStatistics) -> bool:
+    """True if a 32-bit integer in ``before`` may be a narrower type, as one in ``after`` is, without a lost value.
+
+    Files of Impala and of old releases of Hive do not record that such an integer is a narrower type. If both sides
+    have exact bounds, which are compared, the narrower type has lost no value.
+    """
+    return _INT in before.types and before.has_exact_bounds and after.has_exact_bounds
 
 
 def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStatistics, found: FileStatistics) -> None:
@@ -292,7 +315,7 @@ def _compare_statistics(
             continue
         for what, old, new in (("min", before.minimum, after.minimum), ("max", before.maximum, after.maximum)):
             if old != new:
-                kind = _leaf_type(after)
+                kind = _widest_type(after) or next(iter(after.types))
                 raise part.difference(f"column {path}, {what}", render_bound(kind, old), render_bound(kind, new))
 
 
@@ -310,21 +333,39 @@ def _compare_fingerprints(part: PartitionRewrite, before: Fingerprint, after: Fi
 
 
 def _widening_casts(expected: FileStatistics, found: FileStatistics, outputs: Footers) -> Mapping[str, pa.DataType]:
-    """Return the types of the new files' columns if integers were widened to floating point, else nothing."""
+    """Return the types of the new files' columns if integers were widened to floating point, else nothing.
+
+    Of the types that a column has in different new files it is the widest.
+    """
     widened = any(
-        kind.family == "int" and _leaf_type(found.leaves[path]).family == "float"
+        kind.family == "int" and any(after.family == "float" for after in found.leaves[path].types)
         for path, leaf in expected.leaves.items()
         if path in found.leaves
         for kind in leaf.types
     )
     if not widened:
         return {}
-    schema = outputs[0][1].schema
-    return dict(zip(schema.names, schema.types, strict=True))
+    types: dict[str, set[pa.DataType]] = defaultdict(set)
+    for _, footer in outputs:
+        for name, kind in zip(footer.schema.names, footer.schema.types, strict=True):
+            types[name].add(kind)
+    return {name: widest for name, kinds in types.items() if (widest := _widest_column(kinds)) is not None}
 
 
-def _leaf_type(leaf: LeafStatistics) -> LeafType:
-    return next(iter(leaf.types))
+def _widest_column(kinds: Collection[pa.DataType]) -> pa.DataType | None:
+    """Return the type of a column that has the values of all its types. None if Arrow has no such type."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    try:
+        schemas = [pa.schema([("column", kind)]) for kind in kinds]
+        return pa.unify_schemas(schemas, promote_options="permissive").field("column").type
+    except pa.ArrowException:
+        return None
+
+
+def _widest_type(leaf: LeafStatistics) -> LeafType | None:
+    """Return the type of the column that has the values of all its types. None if there is none."""
+    return next((one for one in leaf.types if all(kind.can_widen_to(one) for kind in leaf.types)), None)
 
 
 def _type_names(leaf: LeafStatistics | None) -> str:

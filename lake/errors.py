@@ -5,7 +5,7 @@ The format adapter turns every error that an executor can meet into one of these
 so that the worker decides by the type, never by the message.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from lake.redaction import redact
 
@@ -78,12 +78,15 @@ class EngineUnavailable(Rejected):
 class Integrity(LakefoldError):
     """The written rows differ from the rows read, or a commit can't be trusted.
 
-    The plan is failed unless it committed. ``partitions``, or else the table, are halted until ``resume``.
+    The plan is failed unless it committed. ``partitions``, or else the table, are halted until ``resume``; each of them
+    has the reason of its halt, which is ``text`` if only their names are given.
     """
 
-    def __init__(self, text: str, *, partitions: Collection[str] = ()) -> None:
+    def __init__(self, text: str, *, partitions: Mapping[str, str] | Collection[str] = ()) -> None:
         super().__init__(text)
-        self.partitions = tuple(partitions)
+        self.partitions: Mapping[str, str] = (
+            dict(partitions) if isinstance(partitions, Mapping) else dict.fromkeys(partitions, text)
+        )
 
 
 class CommitLost(Integrity):

@@ -136,10 +136,13 @@ class PlanStore(Protocol):
         ``counts_as_attempt=False`` the attempt does not count: the number of remaining attempts does not change.
         """
 
-    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+    def fail(
+        self, claim: Claim, error: str, *, halt: bool = False, partitions: Mapping[str, str] | None = None
+    ) -> None:
         """After Rejected or Integrity, set the plan to failed and free its partitions.
 
-        With ``halt`` the table is halted, or only ``partitions`` if the error concerns only these.
+        With ``halt`` the table is halted, or only ``partitions``, each with its own reason, if the error concerns only
+        these.
         """
 
     def cancel(self, claim: Claim, reason: str, *, actor: str, is_refused: bool = False) -> None:
@@ -195,8 +198,10 @@ class PlanStore(Protocol):
         partitions are still swept.
         """
 
-    def halt_table_of_plan(self, plan_id: str, reason: str, partitions: Collection[str] = ()) -> None:
-        """Halt the table of a plan, or only ``partitions`` of it, even if it was renamed while the plan ran.
+    def halt_for_plan(self, plan_id: str, reason: str, partitions: Mapping[str, str] | None = None) -> None:
+        """Halt the table of a plan, or only ``partitions`` of it, each with its own reason.
+
+        The table may have been renamed while the plan ran.
 
         See ``halt_table`` and ``halt_partition``.
         """

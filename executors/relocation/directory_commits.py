@@ -8,7 +8,7 @@ retention has begun again.
 
 from collections.abc import Collection
 
-from lake.errors import TableGone, one_line
+from lake.errors import LakefoldError, TableGone, one_line
 from lake.model import TableRef
 from lake.relocation.capabilities import RecordsRelocations
 from lake.relocation_store import RelocationStore
@@ -51,6 +51,8 @@ def reason_to_keep_files_for_other_tables(
             if plan.is_watched:
                 return f"{what} may have replaced files in the same directory: {one_line(error)}"
             continue
+        except LakefoldError as error:  # files of other directories must not wait for this table
+            return f"{what} may have replaced files in the same directory: {one_line(error)}"
         if commit is not None:
             return f"the commit {commit} of {what} has replaced files in the same directory, and is not recorded yet"
     return None

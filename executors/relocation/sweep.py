@@ -3,7 +3,6 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -13,7 +12,7 @@ from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.partition_sweep import DecisionFunction, PartitionSweep, RelocatingFormat, SweepReport
 from lake.capabilities import recreated_reason, with_identity
-from lake.errors import TableGone, Transient, one_line
+from lake.errors import LakefoldError, TableGone, Transient, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind
 from lake.plan_store import PlanStore
@@ -300,10 +299,14 @@ class _RestoreDecider:
             return f"late files of {partition_label(watcher)} may arrive there"
         path = resolve_path(self._table.location, location)
         for table, names in self._store.other_tables_that_left(self._table, {location}):
-            with suppress(TableGone):
+            try:
                 watcher = self._watching_partition(table, names, relative_path(table.location, path))
-                if watcher is not None:
-                    return f"late files of {partition_label(watcher)} of table {table.name} may arrive there"
+            except TableGone:
+                continue
+            except LakefoldError as error:  # partitions with other directories must not wait for this table
+                return f"late files of table {table.name} may arrive there, which can't be inspected: {one_line(error)}"
+            if watcher is not None:
+                return f"late files of {partition_label(watcher)} of table {table.name} may arrive there"
         return None
 
     def _watching_partition(self, table: TableRef, names: Collection[str], location: str) -> str | None:

@@ -128,6 +128,66 @@ def test_a_type_that_was_widened_holds_the_same_values(
         case.prove()
 
 
+WIDER = [
+    (pa.array([1, None, -7], pa.int32()), pa.int64()),
+    (pa.array([1, None, -7], pa.int32()), pa.float64()),
+    (pa.array([1.5, None, -7], pa.float32()), pa.float64()),
+    (pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)), pa.decimal128(18, 2)),
+    (pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())])), pa.struct([("x", pa.float64())])),
+]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+@pytest.mark.parametrize("level", list(VerificationLevel))
+@pytest.mark.parametrize(("narrow", "wide"), WIDER, ids=lambda kind: str(getattr(kind, "type", kind)))
+def test_a_group_may_keep_a_narrower_type_than_another_group_of_its_partition(
+    tmp_path: Path, kind: str, level: VerificationLevel, narrow: pa.Array, wide: pa.DataType
+):
+    """The files of one group all have the narrow type, and those of the other one both types."""
+    case = Case(tmp_path, level, kind)
+    narrow_rows, wide_rows = pa.table({"c": narrow}), pa.table({"c": narrow.cast(wide)})
+    for rows in (narrow_rows, narrow_rows, narrow_rows, wide_rows):
+        case.input(rows)
+    one, two = (pa.concat_tables([rows] * 2) for rows in (narrow_rows, wide_rows))
+    case.output(one)
+    case.output(two)
+    case.prove()
+    case.outputs.reverse()
+    case.prove()
+    case.outputs.clear()
+    case.output(one)
+    case.output(pa.concat_tables([wide_rows] + [wide_rows.slice(0, 1)] * wide_rows.num_rows))
+    with pytest.raises(Integrity, match="column c"):
+        case.prove()
+
+
+@pytest.mark.parametrize("level", list(VerificationLevel))
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ([pa.int64(), pa.int32()], [pa.int32(), pa.int16()]),
+        ([pa.int32()], [pa.float32(), pa.float64()]),
+        ([pa.int64()], [pa.int64(), pa.float64()]),
+        ([pa.int32(), pa.float64()], [pa.int32(), pa.string()]),
+        ([], [pa.int32(), pa.int64()]),
+    ],
+    ids=str,
+)
+def test_new_files_of_different_types_need_a_type_that_has_all_values(
+    tmp_path: Path, level: VerificationLevel, old: list[pa.DataType], new: list[pa.DataType]
+):
+    case = Case(tmp_path, level)
+    ids, values = pa.array([1, 2]), pa.array([1, 2])
+    for kind in old or [None]:
+        case.input(pa.table({"id": ids, "c": values.cast(kind)} if kind else {"id": pa.array([1, 2, 1, 2])}))
+    if len(old) == 1:
+        case.input(pa.table({"id": ids, "c": values.cast(old[0])}))
+    for kind in new:
+        case.output(pa.table({"id": ids, "c": values.cast(kind)}))
+    with pytest.raises(Integrity, match=r"column c: expected"):
+        case.prove()
+
+
 @pytest.mark.parametrize("level", list(VerificationLevel))
 def test_an_old_timestamp_of_96_bits_equals_the_same_instant_in_64(tmp_path: Path, level: VerificationLevel):
     rows = pa.table({"at": pa.array([0, 1_767_225_600_000_001, None, 253_402_300_799_000_000], pa.timestamp("us"))})

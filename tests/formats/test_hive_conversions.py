@@ -47,6 +47,8 @@ TABLES = {
     "widened": ("x DOUBLE, id BIGINT, n BIGINT, d DECIMAL(12,2), more INT", "ORC"),
     "rescaled": ("id BIGINT, n DECIMAL(12,4)", "PARQUET"),
     "old_days": ("id BIGINT, d DATE, more INT", "PARQUET"),
+    "half_doubles": ("id BIGINT, n DOUBLE, more INT", "ORC"),
+    "half_ints": ("id BIGINT, n INT", "PARQUET"),
 }
 
 
@@ -87,11 +89,15 @@ def files(place: Path) -> list[Path]:
     return sorted(path for path in place.iterdir() if path.name[0] not in "._")
 
 
-def compact(metastore: MetastoreServer, spark: Any, name: str) -> list[Path]:
+def compact(metastore: MetastoreServer, spark: Any, name: str, *, groups: int = 1) -> list[Path]:
     """The files of the partition after a whole plan with its verification, all of whose groups were committed."""
     case = HiveCase(uri=metastore.uri, engines=create_engines(lambda: spark))
     for level in VerificationLevel:
         plan = plan_all(FORMAT, table_of(metastore, name), f"{name}-{level.value}")
+        (whole,) = plan.groups
+        size = len(whole.slices) // groups
+        parts = [whole.slices[first : first + size] for first in range(0, len(whole.slices), size)]
+        plan = replace(plan, groups=tuple(replace(whole, slices=part) for part in parts))
         with attempt(case, replace(plan, options=replace(plan.options, verification=level))) as one:
             rewrite = one.rewritten()
             verify_rewrite(rewrite, writer=one.writer)
@@ -221,6 +227,27 @@ def test_orc_files_keep_the_types_and_the_order_of_their_columns_although_the_ta
     assert before.total() == 9
     found = orc.ORCFile(new).schema
     assert [(one.name, one.type) for one in found] == [("id", pa.int64()), *old.items(), ("more", pa.int32())]
+
+
+@pytest.mark.parametrize(
+    ("name", "narrow", "wide"),
+    [("half_doubles", pa.float32(), pa.float64()), ("half_ints", pa.int16(), pa.int32())],
+)
+def test_a_group_of_older_files_keeps_their_narrower_type_beside_a_group_of_both_types(
+    metastore: MetastoreServer, reader: Session, spark: Any, name: str, narrow: pa.DataType, wide: pa.DataType
+):
+    place = directory(metastore, name)
+    put(place, *({"n": pa.array([1, None, -7]).cast(kind)} for kind in (narrow, narrow, narrow, wide)))
+    before = answers(reader, name)
+    new = compact(metastore, spark, name, groups=2)
+    assert (answers(reader, name), before.total()) == (before, 12)
+    assert {column_type(path, "n") for path in new} == {narrow, wide}
+
+
+def column_type(path: Path, name: str) -> pa.DataType:
+    with path.open("rb") as file:
+        schema = pq.read_schema(path) if file.read(3) == b"PAR" else orc.ORCFile(path).schema
+    return schema.field(name).type
 
 
 def rows_of(path: Path) -> Counter[str]:

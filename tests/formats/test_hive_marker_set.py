@@ -43,6 +43,27 @@ def test_the_arrival_times_of_a_location_outlive_a_process_that_dies_while_it_re
     assert arrival_times.recorded_arrivals(ref, "dt=0").keys() == kept
 
 
+def test_a_time_that_another_process_adds_while_those_of_missing_files_are_removed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It was removed with the files of a later read, although only the names of an earlier read were written again."""
+    ref, create = TableRef(name="d.t", format="hive", location=str(tmp_path)), arrival_times.create_record_archive
+    monkeypatch.setattr(arrival_times, "_MAX_TIMES", 2)
+    (tmp_path / "dt=0").mkdir()
+    files = [late_file(ref, tmp_path / "dt=0" / name) for name in "abcd"]
+    arrival_times.record_arrivals(ref, files[:2])
+    digests = [arrival_times.source_digest(file) for file in files]
+
+    def met(of: TableRef) -> None:
+        create(of)
+        add_to_marker_set(ref, arrival_times._times_path(ref, "dt=0"), [f"{digests[3]} 5"])
+
+    with mock.patch.object(arrival_times, "create_record_archive", met):
+        arrival_times.record_arrivals(ref, files[2:3])
+    recorded = arrival_times.recorded_arrivals(ref, "dt=0")
+    assert (recorded.keys(), recorded[digests[3]]) == (set(digests), 5)
+
+
 def late_file(ref: TableRef, path: Path) -> LocatedFile:
     path.write_text(path.name)
     status = path.stat()

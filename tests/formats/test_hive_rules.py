@@ -25,7 +25,7 @@ from toys.bench import Bench
 from waiting import wait_for
 
 from executors.outcome import RunResult
-from lake.errors import Conflict, Integrity, Rejected
+from lake.errors import Conflict, Integrity, Rejected, TableRefused
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.directories import directory_index
 from lake.metastore import MetastoreClient, MetastorePartition, StorageDescriptor
@@ -149,9 +149,30 @@ def test_a_table_that_a_scan_would_refuse_now_is_not_committed(
         else:
             make_bucketed()
             late = pool.submit(one.writer.commit, rewrite)
-        with pytest.raises(Rejected, match="it has 4 buckets but must have none"):
+        with pytest.raises(TableRefused, match="it has 4 buckets but must have none"):
             late.result()
         assert (one.discarded(None), case.rows(table), case.commits(table)) == (1, rows, [])
+
+
+def test_a_plan_that_meets_a_refused_state_of_its_table_is_cancelled_and_not_failed(case: HiveCase, tmp_path: Path):
+    """Scans left the files of the failed plan alone after the owner had followed the message."""
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+
+    def discovered(value: str) -> None:
+        with Owner(case.uri) as owner:
+            found = owner.table(DATABASE, table_name(bench.table))
+            assert found is not None
+            properties = {**found.parameters, "discover.partitions": value}
+            owner.alter_table(DATABASE, found.name, found.with_changes(found.storage, properties))
+
+    plan = bench.request()
+    discovered("true")
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason, bench.state(plan)) == (RunResult.CANCELLED, "TableRefused", "cancelled")
+    discovered("false")
+    bench.request()
+    assert bench.run().result is RunResult.COMPLETED
+    bench.store.close()
 
 
 def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(case: HiveCase, table: TableRef):
@@ -387,7 +408,7 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
         pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition dt=0") as raised,
     ):
         one.committed()
-    assert raised.value.partitions == ("dt=0",)
+    assert raised.value.partitions.keys() == {"dt=0"}
     assert case.format.find_commit(table, "p") is not None
 
 
@@ -437,6 +458,29 @@ def test_rule_11_a_commit_that_met_another_change_is_recorded_and_only_the_chang
     state = bench.store.table_state(plan.table.name)
     assert (state.halted, state.halted_partitions.keys()) == (False, {"dt=1"})
     assert "the properties of partition dt=1 changed" in str(state.halted_partitions["dt=1"])
+    bench.store.close()
+
+
+def test_rule_11_each_partition_that_met_another_change_is_halted_with_its_own_reason(
+    case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+    bench.request()
+    call = MetastoreClient.alter_partitions
+
+    def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
+        call(self, database, name, partitions)
+        monkeypatch.undo()
+        for one in ("dt=0", "dt=1"):
+            altered(case, bench.table, one, **{"owner.says": "keep"})
+
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
+    assert bench.run().result is RunResult.COMPLETED
+    halts = bench.store.halted_partitions(bench.table)
+    assert halts.keys() == {"dt=0", "dt=1"}
+    for name, why in halts.items():
+        assert f"the properties of partition {name} changed; " in why
+        assert why.endswith(f"lakefold resume {bench.table.name}")
     bench.store.close()
 
 

@@ -202,7 +202,9 @@ class ModelStore(JournalParts):
         return True
 
     @transaction
-    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+    def fail(
+        self, claim: Claim, error: str, *, halt: bool = False, partitions: Mapping[str, str] | None = None
+    ) -> None:
         """See the port."""
         row = self.hold(claim)
         self._move(row, PlanState.FAILED)

@@ -107,7 +107,7 @@ def test_the_database_in_memory_has_every_call_of_the_port():
     calls = {name for name in vars(PlanStore) if not name.startswith("_")}
     unasked = calls - set(dir(ModelStore))
     # What only a worker asks that ends when nothing is left, and halts: no format of the simulation is halted.
-    assert unasked == {"halt_partition", "halt_table", "halt_table_of_plan", "time_until_due"}
+    assert unasked == {"halt_for_plan", "halt_partition", "halt_table", "time_until_due"}
 
 
 def test_formats_that_move_no_partitions_run_on_a_database_without_a_call_about_moves():

@@ -233,7 +233,7 @@ def test_a_table_is_halted_as_a_whole_if_it_has_no_partitions_or_too_many_halted
 
 def test_a_plan_that_fails_because_of_partitions_halts_these_and_not_its_table(store: Store) -> None:
     plan = add(store, "dt=1")
-    store.fail(claimed(store), "dt=1 is gone", halt=True, partitions=["dt=1"])
+    store.fail(claimed(store), "dt=1 is gone", halt=True, partitions={"dt=1": "dt=1 is gone"})
     state = store.table_state(TRIPS.name)
     assert (state.halted, state.halted_partitions["dt=1"].reason) == (False, f"plan {plan.plan_id}: dt=1 is gone")
     assert store.plan(plan.plan_id).error_class is ErrorClass.INTEGRITY

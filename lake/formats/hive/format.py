@@ -9,7 +9,7 @@ from functools import cache, partial
 from lake.actions import ActionPage
 from lake.capabilities import LikelyWriter, capabilities_of
 from lake.engines import RewriteEngine
-from lake.errors import Rejected
+from lake.errors import Rejected, TableRefused
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.refusals import FileFormat
 from lake.formats.hive.catalog.tables import (
@@ -91,7 +91,7 @@ class HiveFormat:
             found = load_table(metastore, table)
             refusals.check_table(table.name, found)
             if (why := table_root_conflict(metastore, found)) is not None:
-                raise Rejected(f"{table.name}: {why}")
+                raise TableRefused(f"{table.name}: {why}")
 
     def identity(self, table: TableRef) -> str:
         """See ``HasIdentity``."""

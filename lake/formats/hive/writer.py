@@ -168,8 +168,7 @@ class HiveWriter:
                     refuse_additions=turn < _MAX_CHECKS,
                 )
                 if refused is None:
-                    commit_record.mark_committed(self._ref, commit.instant)
-                    metastore_commit.verify_after_commit(metastore, update)
+                    metastore_commit.verify_after_commit(metastore, update, commit.instant)
                     verify_call_in_time(self._ref, since_check)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused

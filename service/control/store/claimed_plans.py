@@ -236,7 +236,9 @@ class ClaimedPlans(StorePart):
             )
             return True
 
-    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+    def fail(
+        self, claim: Claim, error: str, *, halt: bool = False, partitions: Mapping[str, str] | None = None
+    ) -> None:
         """End the plan as failed after Rejected or Integrity, and release its partitions. Raises LeaseLost.
 
         With ``halt``, also halts the table, or only ``partitions`` if these are the cause.

@@ -26,7 +26,7 @@ class Halts(StorePart):
         with self._database.write() as connection:
             return record_table_halt(connection, self._settings, table.name, reason)
 
-    def halt_table_of_plan(self, plan_id: str, reason: str, partitions: Collection[str] = ()) -> None:
+    def halt_for_plan(self, plan_id: str, reason: str, partitions: Mapping[str, str] | None = None) -> None:
         """Halt the table of a plan, or only ``partitions`` of it, by the name that the plan's row has now."""
         # Locked: the sweep may be about to transfer the plan to another name of the table.
         name = with_row_locks(select(PlanRow.table_name).where(PlanRow.id == plan_id))
@@ -34,8 +34,8 @@ class Halts(StorePart):
             table = connection.execute(name).scalar_one()
             if not partitions:
                 record_table_halt(connection, self._settings, table, reason)
-            for partition in partitions:
-                record_partition_halt(connection, self._settings, table, partition, reason)
+            for partition, why in (partitions or {}).items():
+                record_partition_halt(connection, self._settings, table, partition, why)
 
     def halt_reason(self, plan_id: str) -> str | None:
         """Return why the table of a plan is halted, by the name that the plan's row has now; None if it is not."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The completion of a plan, with or without a claim: the columns of its row, and the notification."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -90,14 +90,18 @@ def halt_unknown_attempt(connection: Connection, settings: StoreSettings, row: R
 
 
 def halt_of_plan(
-    connection: Connection, settings: StoreSettings, row: Row[Any], error: str, partitions: Collection[str] = ()
+    connection: Connection,
+    settings: StoreSettings,
+    row: Row[Any],
+    error: str,
+    partitions: Mapping[str, str] | None = None,
 ) -> None:
-    """Halt ``partitions`` of the plan ``row``, or its table if none are named."""
-    why, event_fields = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
+    """Halt ``partitions`` of the plan ``row``, each with its own reason, or the plan's table if none are named."""
+    event_fields = {"plan_id": row.id, "epoch": row.epoch}
     if not partitions:
-        record_table_halt(connection, settings, row.table_name, why, **event_fields)
-    for partition in partitions:
-        record_partition_halt(connection, settings, row.table_name, partition, why, **event_fields)
+        record_table_halt(connection, settings, row.table_name, f"plan {row.id}: {error}", **event_fields)
+    for partition, why in (partitions or {}).items():
+        record_partition_halt(connection, settings, row.table_name, partition, f"plan {row.id}: {why}", **event_fields)
 
 
 def end_event(

@@ -4,7 +4,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -148,7 +148,9 @@ class InstrumentedStore(Store):
         self._slots.record_end(claim)
         return is_requeued
 
-    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+    def fail(
+        self, claim: Claim, error: str, *, halt: bool = False, partitions: Mapping[str, str] | None = None
+    ) -> None:
         with self._slots.end_on_lease_loss(claim):
             super().fail(claim, error, halt=halt, partitions=partitions)
         self._slots.record_end(claim)

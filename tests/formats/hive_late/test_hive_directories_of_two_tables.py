@@ -295,6 +295,35 @@ def test_rule_2_a_table_that_was_dropped_hinders_no_restore_of_another_one(left_
     assert (here(bench), in_partition(bench), both.halts()) == (both.directory, rows, {})
 
 
+def test_rule_2_a_table_whose_metastore_is_gone_hinders_only_work_on_the_directory_that_it_has_left_too(
+    left_by_both: TwoTables,
+):
+    """No file of this table was deleted, and no partition returned to its own directory, for as long as it was gone."""
+    both, bench = left_by_both, left_by_both.bench
+    both.compact(bench.table, "dt=1")
+    late = write(both.directory, 900, 910)
+    assert swept(bench).copied == 1
+    rows, place = in_partition(bench), here(bench)
+    assert set(late) <= set(rows)
+    assert both.second.catalog is not None
+    gone = replace(both.second, catalog=replace(both.second.catalog, name="thrift://127.0.0.1:9"))
+    bench.store.register_table(gone, "compact")
+    report = bench.clean()
+    assert (report.error, {one.partition for one in report.deleted}) == (None, {"dt=1"})
+    assert {one.version.partition for one in report.kept} == {PARTITION}
+    assert all(f"table {both.second.name}: it can't be inspected: " in one.reason for one in report.kept)
+    bench.store.register_table(both.second, "compact")
+    both.sweep()
+    both.clean_second()
+    bench.clean()
+    assert data_files(both.directory) == []
+    bench.store.register_table(gone, "compact")
+    assert brought_home(bench).waiting >= 1
+    places = bench.case.places(bench.table)  # type: ignore[attr-defined]
+    assert (places["dt=1"], here(bench)) == (Path(bench.table.location) / "dt=1", place)
+    assert (in_partition(bench), both.halts()) == (rows, {})
+
+
 def test_rule_6_a_partition_that_is_added_again_over_files_that_stay_for_another_table_is_halted(
     left_by_both: TwoTables,
 ):

@@ -4,6 +4,7 @@
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,14 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.errors import CommitUnknown
-from lake.formats.hive.commit import commit_record
+from lake.formats.hive.commit import commit_record, metastore_commit
 from lake.formats.hive.commit.staging import remove_version
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import MetastoreClient, MetastorePartition
-from lake.plan import Plan
+from lake.plan import Plan, PlanState
 from lake.storage.files import FileEntry
 from lake.storage.local import LocalFileIO
+from lake.storage.locations import DATA_DIR
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -251,6 +253,59 @@ def test_rule_6_a_recorded_commit_without_a_mark_is_found_after_a_drop_if_the_da
     lose_database(bench)
     bench.sweep()
     assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+
+
+@pytest.mark.parametrize("died", ["", "before the check", "after the check"])
+def test_rule_11_an_undone_commit_does_not_count_once_its_partition_is_dropped_and_added_again(
+    unmoved: Bench, died: str
+):
+    """Its files were moved aside as replaced ones, after a program had written it back with a change of its own."""
+    bench, rows = unmoved, in_partition(unmoved)
+    before = as_is(bench)
+    changed = before.with_changes(before.storage, {**before.parameters, "owner.says": "keep"})
+    verify, call = metastore_commit.verify_after_commit, MetastoreClient.alter_partitions
+
+    def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
+        call(self, database, name, partitions)
+        call(self, database, name, [changed])
+
+    def checked(*arguments: Any) -> None:
+        if died == "before the check":
+            raise Killed
+        try:
+            verify(*arguments)
+        finally:
+            if died == "after the check":
+                raise Killed
+
+    plan = bench.request(partitions=[PARTITION])
+    with (
+        mock.patch.object(MetastoreClient, "alter_partitions", met),
+        mock.patch("lake.formats.hive.writer.metastore_commit.verify_after_commit", checked),
+        suppress(Killed),
+    ):
+        assert bench.run().result is RunResult.FAILED
+    if died:
+        bench.expire()
+        assert bench.rescue() is not None
+        assert bench.state(plan) == "requested"
+        assert bench.store.request_cancel(plan.plan_id, "ada") is PlanState.CANCELLED
+    else:
+        assert "one of the two may have undone the other: partition dt=0" in str(halted(bench))
+    assert (here(bench), in_partition(bench)) == (home(bench), rows)
+    bench.sweep()
+    dropped(bench)
+    added_again(bench)
+    bench.store.resume(bench.table.name, "ada")
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), rows, None)
+    assert not any(commit_record.is_marked_committed(bench.table, one) for one in versions(bench))
+
+
+def versions(bench: Bench) -> Sequence[str]:
+    return [path.name for path in (Path(bench.table.location) / DATA_DIR).glob("*-e*")]
 
 
 def test_rule_11_a_version_that_was_removed_in_part_is_no_commit(unmoved: Bench, monkeypatch: pytest.MonkeyPatch):

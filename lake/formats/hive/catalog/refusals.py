@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from lake.errors import Rejected
+from lake.errors import TableRefused
 from lake.formats.hive.catalog.tables import CatalogPartition
 from lake.metastore import MetastoreTable, StorageDescriptor
 from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, is_local
@@ -59,48 +59,48 @@ def _format_by_storage(storage: StorageDescriptor) -> FileFormat | None:
 
 
 def check_table(name: str, table: MetastoreTable) -> None:
-    """Raise Rejected if the table can't be served."""
+    """Raise TableRefused if the table can't be served. Its owner may change that while plans wait."""
     storage, properties = table.storage, table.parameters
     if table.table_type in _VIEW_KINDS:
-        raise Rejected(
+        raise TableRefused(
             f"{name} is a view ({table.table_type}): it has no files of its own; leave it out of the sources"
         )
     if properties.get("transactional", "").lower() == "true":
-        raise Rejected(
+        raise TableRefused(
             f"{name}: transactional is true but must not be set: such tables have a log of changes that Hive compacts "
             "itself (ALTER TABLE … COMPACT); leave it out"
         )
     if handler := properties.get("storage_handler"):
-        raise Rejected(f"{name}: storage_handler is {handler} but must not be set: its rows are not in plain files")
+        raise TableRefused(f"{name}: storage_handler is {handler} but must not be set: its rows are not in plain files")
     for key in _SKIP_KEYS:
         if _int_or_zero(properties.get(key, "")) > 0:
-            raise Rejected(
+            raise TableRefused(
                 f"{name}: {key} is {properties[key]} but must not be set: Hive skips that many rows of each file, and "
                 f"a rewrite merges files, so Hive would read other rows; UNSET TBLPROPERTIES ('{key}')"
             )
     if table.partition_columns and properties.get(_DISCOVERY_KEY, "").lower() == "true":
-        raise Rejected(
+        raise TableRefused(
             f"{name}: {_DISCOVERY_KEY} is true but must not be set: Hive's metastore would drop a partition that a "
             "rewrite has relocated if its own directory is missing, as after an overwrite by Spark; SET TBLPROPERTIES "
             f"('{_DISCOVERY_KEY}' = 'false')"
         )
     buckets = max(storage.bucket_count, _int_or_zero(properties.get("spark.sql.sources.schema.numBuckets", "")))
     if buckets > 0:
-        raise Rejected(
+        raise TableRefused(
             f"{name}: it has {buckets} buckets but must have none: each row must stay in the file of its bucket, and a "
             "rewrite merges files; leave it out"
         )
     if storage.has_list_bucketing:
-        raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: it splits a partition into directories")
+        raise TableRefused(f"{name}: STORED AS DIRECTORIES must not be set: it splits a partition into directories")
     if file_format_of(table) is None:
-        raise Rejected(
+        raise TableRefused(
             f"{name}: its SerDe is {_simple_class_name(storage.serde) or 'not set'} and its input format "
             f"{_simple_class_name(storage.input_format)}, but its files must be {' or '.join(FileFormat)}; leave it out"
         )
     provider = properties.get(_PROVIDER_KEY, "").lower()
     by_catalog = properties.get("spark.sql.partitionProvider") == "catalog"
     if provider not in ("", "hive") and table.partition_columns and not by_catalog:
-        raise Rejected(
+        raise TableRefused(
             f"{name}: spark.sql.partitionProvider is not 'catalog': Spark takes its partitions from the directories, "
             f"not from the metastore; run MSCK REPAIR TABLE {table.database}.{table.name} in Spark"
         )
@@ -108,9 +108,9 @@ def check_table(name: str, table: MetastoreTable) -> None:
 
 
 def check_location(name: str, location: str) -> None:
-    """Raise Rejected if a directory is on a file system that is not served."""
+    """Raise TableRefused if a directory is on a file system that is not served."""
     if not (is_local(location) or is_hdfs(location)):
-        raise Rejected(
+        raise TableRefused(
             f"{name}: it is at {location}, but Hive tables must be on HDFS, or on a local or mounted file system"
         )
 

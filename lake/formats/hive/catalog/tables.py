@@ -203,19 +203,17 @@ def put_partitions(
 
 
 def find_lost_updates(
-    metastore: MetastoreClient,
-    table: MetastoreTable,
     before: Mapping[str, CatalogPartition],
     written: Mapping[str, MetastorePartition | MetastoreTable],
+    now: Mapping[str, CatalogPartition],
 ) -> Mapping[str, str]:
-    """Return the partitions that differ from those that a call has just ``written``, with the difference of each.
+    """Return the partitions that differ ``now`` from those that a call has ``written``, with the difference of each.
 
     A partition that is missing now, or has another creation time, does not count as different. The metastore refuses
     the call if a partition is missing, so the owner dropped it after the call. Then the call undid no change of the
     owner. A partition that is as it was ``before`` the call, except for its counts, does not count either: a program
     that had read it then, such as an INSERT of Hive, has written it back. The sweep repeats the call's change.
     """
-    now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
     differences = {
         name: _find_difference(name, one, now.get(name))
         for name, one in written.items()

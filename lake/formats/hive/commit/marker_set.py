@@ -6,7 +6,7 @@ Each addition is a file of its own, and the set is their union, so no process lo
 
 import json
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from lake.model import TableRef
@@ -34,13 +34,14 @@ def add_to_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
         file_io_of(ref.location).remove_own_file(file)
 
 
-def replace_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
-    """Replace the names in the set at ``path``, whose directory exists; additions made meanwhile stay. Raises OSError.
+def replace_marker_set(ref: TableRef, path: str, replacement: Callable[[frozenset[str]], Collection[str]]) -> None:
+    """Replace the names in the set at ``path``, whose directory exists, by their ``replacement``. Raises OSError.
 
-    If the process dies, the set also has the former names.
+    Only the files whose names were passed to ``replacement`` are removed, so additions made meanwhile stay. If the
+    process dies, the set also has the former names.
     """
-    files, (present, _) = file_io_of(ref.location), _read_additions(ref, path)
-    _write_addition(ref, path, names)
+    files, (present, added) = file_io_of(ref.location), _read_additions(ref, path)
+    _write_addition(ref, path, replacement(_read_whole_set(ref, path).union(added)))
     for file in (path, *present):
         files.remove_own_file(file)
 

@@ -14,6 +14,7 @@ from lake.formats.hive.catalog.refusals import check_table
 from lake.formats.hive.catalog.tables import find_lost_updates, list_partitions, load_table, put_partitions
 from lake.formats.hive.commit import commit_lookup, commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot, file_identities
+from lake.formats.hive.commit.version_names import VERSION_KEY
 from lake.formats.hive.files.listing import list_partition_files
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.model import TableRef, partition_label
@@ -73,26 +74,34 @@ def try_commit(
     return None
 
 
-def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> None:
-    """Raise Integrity if the partitions are not as the call wrote them, or if the table's columns changed.
+def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate, version: str) -> None:
+    """Mark the commit of ``version``. Raise Integrity if a partition is not as the call wrote it, or columns changed.
 
     In both cases another program called the metastore at the same time, which no lock prevents. A partition that a
-    program has written back as it was before the call is left to the sweep.
+    program has written back as it was before the call is left to the sweep. If no partition names the version, nothing
+    is marked: the call is undone, and with a mark the commit would count once a partition is dropped.
     """
     ref = update.ref
-    now = load_table(metastore, ref)
+    table = load_table(metastore, ref)
+    now = {partition.name: partition for partition in list_partitions(metastore, table, update.updated)}
+    if any(partition.parameters.get(VERSION_KEY) == version for partition in now.values()):
+        commit_record.mark_committed(ref, version)
     before = {name: one.partition for name, one in update.expected.items()}
-    lost = find_lost_updates(metastore, now, before, update.updated)
-    differences = list(lost.values())
-    if now.storage.columns != update.table.storage.columns:
-        lost, differences = {}, ["the columns of the table changed"]
-    if differences:
-        more = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
-        raise Integrity(
-            f"another program changed {ref.name} in the metastore during a commit, and one of the two may have "
-            f"undone the other: {differences[0]}{more}; compare with the intended change, then lakefold resume",
-            partitions=lost,
-        )
+    lost = find_lost_updates(before, update.updated, now)
+    if table.storage.columns != update.table.storage.columns:
+        raise Integrity(_lost_update_message(ref, "the columns of the table changed"))
+    if lost:
+        first, *others = lost.values()
+        more = f" (and {len(others)} more)" if others else ""
+        reasons = {name: _lost_update_message(ref, difference) for name, difference in lost.items()}
+        raise Integrity(_lost_update_message(ref, f"{first}{more}"), partitions=reasons)
+
+
+def _lost_update_message(ref: TableRef, difference: str) -> str:
+    return (
+        f"another program changed {ref.name} in the metastore during a commit, and one of the two may have undone the "
+        f"other: {difference}; compare with the intended change, then lakefold resume {ref.name}"
+    )
 
 
 def _find_changed_partition(
@@ -100,7 +109,7 @@ def _find_changed_partition(
 ) -> str | None:
     """Return a partition that differs from ``expected`` in the metastore or in storage. None if there is none.
 
-    Raises Rejected if the table can't be served any longer.
+    Raises TableRefused if the table can't be served any longer.
     """
     table = load_table(metastore, ref)
     check_table(ref.name, table)

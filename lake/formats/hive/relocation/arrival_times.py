@@ -8,6 +8,7 @@ whose copy was overwritten would look like one that arrived after the overwrite,
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 
 from lake.formats.hive.commit.commit_record import RECORD_ARCHIVE_DIR, create_record_archive
@@ -39,27 +40,45 @@ def record_arrivals(ref: TableRef, files: Iterable[LocatedFile]) -> None:
             arrived.setdefault(file.directory, {})[source_digest(file)] = found.arrived_ns // 1_000_000
     for location, times in arrived.items():
         path, known = _times_path(ref, location), recorded_arrivals(ref, location)
-        # The first time is the right one: a copy may be made again after the copy before it was removed.
-        times = {digest: min(at, known.get(digest, at)) for digest, at in times.items()}
         create_record_archive(ref)
         if len(known.keys() | times.keys()) > _MAX_TIMES:
-            present = known.keys() & set(_present_digests(ref, location))
-            replace_marker_set(ref, path, _marks({digest: known[digest] for digest in present} | times))
+            replace_marker_set(ref, path, partial(_without_missing_files, ref, location, times))
         else:
-            add_to_marker_set(ref, path, _marks(times))
+            add_to_marker_set(ref, path, _marks(_with_first_times(times, known)))
+
+
+def _without_missing_files(
+    ref: TableRef, location: str, times: Mapping[str, int], marks: Collection[str]
+) -> Collection[str]:
+    """Return the marks of ``times``, and those of ``marks`` whose files exist."""
+    known = _times_of(marks)
+    present = known.keys() & set(_present_digests(ref, location))
+    return _marks({digest: known[digest] for digest in present} | _with_first_times(times, known))
+
+
+def _with_first_times(times: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """Return ``times``, or the ``known`` time of a file if that is earlier.
+
+    The first time is the right one: a copy may be made again after the copy before it was removed.
+    """
+    return {digest: min(at, known.get(digest, at)) for digest, at in times.items()}
 
 
 def _marks(times: Mapping[str, int]) -> Collection[str]:
     return [f"{digest} {at}" for digest, at in times.items()]
 
 
-def recorded_arrivals(ref: TableRef, location: str) -> Mapping[str, int]:
-    """Return the recorded arrival times of a location's files in milliseconds, by ``source_digest``. Raises OSError."""
+def _times_of(marks: Collection[str]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name in read_marker_set(ref, _times_path(ref, location)):
-        digest, _, at = name.partition(" ")
+    for mark in marks:
+        digest, _, at = mark.partition(" ")
         found[digest] = min(found.get(digest, int(at)), int(at))
     return found
+
+
+def recorded_arrivals(ref: TableRef, location: str) -> Mapping[str, int]:
+    """Return the recorded arrival times of a location's files in milliseconds, by ``source_digest``. Raises OSError."""
+    return _times_of(read_marker_set(ref, _times_path(ref, location)))
 
 
 def forget_arrivals(ref: TableRef, location: str) -> None:

@@ -352,11 +352,13 @@ def update_catalog(
             or any(now.parameters.get(name) != parameters.get(name) for name in written_keys)
         ):
             raise Conflict(f"the metastore refused the call: {error}") from error
-    before, written = {expected.name: partition}, {expected.name: changed}
-    if lost := find_lost_updates(metastore, load_table(metastore, ref), before, written):
+    found = {one.name: one for one in list_partitions(metastore, load_table(metastore, ref), [expected.name])}
+    if move is None and version_names.VERSION_KEY in version_names.token_parameters(to.token):
+        commit_record.mark_committed(ref, to.token)  # an undone commit has no mark; its partitions may be dropped now
+    if lost := find_lost_updates({expected.name: partition}, {expected.name: changed}, found):
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
-            f"other: {lost[expected.name]}; compare with the intended change, then lakefold resume",
+            f"other: {lost[expected.name]}; compare with the intended change, then lakefold resume {ref.name}",
             partitions=lost,
         )
     preconditions.verify_call_in_time(ref, since_check)
