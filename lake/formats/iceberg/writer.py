@@ -200,14 +200,14 @@ class IcebergWriter:
     ) -> tuple[RewriteInputs, tuple[SkippedGroup, ...]]:
         """Return ``inputs`` and no skipped groups, or if Iceberg can't sort, without the groups that it would rewrite.
 
-        ``reason`` is why it can't. Raises Rejected if all groups are of this kind. Raises Transient if rows have no ids
-        yet: engines can rewrite the same files after the next commit.
+        ``reason`` is why it can't. Raises Rejected if all groups are of this kind. Raises Conflict if rows have no ids
+        yet: engines can rewrite the same files after the next commit, for which a plan must not wait.
         """
         if reason is None or not inputs.by_iceberg:
             return inputs, ()
         if not inputs.tasks:
             if inputs.has_lineage and not inputs.has_row_ids:
-                raise Transient(f"{self._ref.name}: {next(iter(inputs.by_iceberg.values()))}; until then, {reason}")
+                raise Conflict(f"{self._ref.name}: {next(iter(inputs.by_iceberg.values()))}; until then, {reason}")
             raise Rejected(f"{self._ref.name}: {reason}")
         skipped = tuple(SkippedGroup(group=index, reason=reason) for index in sorted(inputs.by_iceberg))
         kept = {task.group: inputs.files[task.group] for task in inputs.tasks}
@@ -266,8 +266,9 @@ class IcebergWriter:
         prepared, inputs = rewrite.prepared, cast(RewriteInputs, rewrite.prepared.preconditions)
         paths = [output.path for output in rewrite.outputs]
         self._require_outputs(paths)
-        if different := footers.different_files(inputs.columns, paths):
-            raise Rejected(f"{self._ref.name}: a new file can't be committed: {next(iter(different.values()))}")
+        for different in footers.different_files(inputs.columns, paths).values():
+            outcome = Conflict if different.is_gone else Rejected
+            raise outcome(f"{self._ref.name}: a new file can't be committed: {different.reason}")
         if inputs.has_lineage:
             if without := files_without_lineage(paths):
                 raise Rejected(
