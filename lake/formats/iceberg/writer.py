@@ -402,33 +402,33 @@ class IcebergWriter:
                 return 0
             require_storage_clock(table, "withdrawing an attempt")
             snapshot = snapshot_of(table)
-            if self._forbid(table, tokens, None if snapshot is None else snapshot.snapshot_id):
+            if self._commit_withdrawal(table, tokens, None if snapshot is None else snapshot.snapshot_id):
                 for one in wanted:
                     for path in one.paths if one.token in tokens else ():
                         self._remove(resolve_path(self._ref.location, path))
                 return len(tokens)
         raise Transient(f"{self._ref.name}: other commits were faster {_WITHDRAWALS} times than the withdrawal")
 
-    def _forbid(self, table: LoadedTable, tokens: Sequence[str], snapshot_id: int | None) -> bool:
+    def _commit_withdrawal(self, table: LoadedTable, tokens: Sequence[str], snapshot_id: int | None) -> bool:
         """Commit the withdrawal of ``tokens``. Returns False if another commit was made since ``table`` was read."""
 
-        class _Moved(Exception):
+        class _OtherCommit(Exception):
             pass
 
         def check(base: BaseMetadata, new: NewSnapshot) -> None:
             require_exclusion(self._ref, self._settings(), base)
             if (base.identity, base.current_snapshot_id) != (table_identity(table), snapshot_id):
-                raise _Moved
+                raise _OtherCommit
             # An attempt may have committed and been rolled back: the table still has the snapshot and its files.
             if not set(tokens).isdisjoint(base.summaries(TOKEN)):
-                raise _Moved
+                raise _OtherCommit
 
         java_table = self._open()
         with translated_errors(self._ref.name, "withdrawing an attempt"):
             update = java_table.table.newFastAppend().set(WITHDRAWN, ",".join(tokens))
         try:
             commit_snapshot(java_table, update, check, lambda: None)
-        except _Moved:
+        except _OtherCommit:
             return False
         return True
 
