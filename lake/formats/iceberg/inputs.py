@@ -50,7 +50,7 @@ class RewriteInputs:
 def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[SkippedGroup, ...]]:
     """Return the groups of ``plan`` that can be rewritten, and the others with their reasons.
 
-    Raises Transient or Rejected as ``read_live_files`` does.
+    Raises Transient or Rejected as ``read_live_files`` does, and Transient if an input can't be read at the moment.
     """
     snapshot = snapshot_of(table)
     live = {file.path: file for file in read_live_files(table, snapshot, plan.partitions)}
@@ -75,20 +75,15 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
             for file in inputs_of_groups
             if file.sequence_number != file.file_sequence_number and file.path not in different
         ]
-        reason = (
-            "it was rewritten before the table had format version 3, so Iceberg would read a wrong sequence number "
-            "for the last change of its rows"
-        )
-        different |= dict.fromkeys(files_without_numbers(renumbered), reason)
+        different |= files_without_numbers(renumbered)
     for index, inputs_of_group in list(groups.items()):
         odd = [file.path for file in inputs_of_group if file.path in different]
         if odd:
             names = {
                 resolve_path(table.ref.location, str(item.path)): str(item.path) for item in plan.groups[index].slices
             }
-            skipped[index] = SkippedGroup(
-                group=index, reason=different[odd[0]], quarantine=tuple(names[path] for path in odd)
-            )
+            lasting = tuple(names[path] for path in odd if not different[path].is_gone)
+            skipped[index] = SkippedGroup(group=index, reason=different[odd[0]].reason, quarantine=lasting)
             del groups[index]
     firsts = first_row_ids(table, snapshot) if has_lineage else {}
     inputs = RewriteInputs(

@@ -26,6 +26,7 @@ from lake.engines import NO_OMISSIONS
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.files import position_deletes
+from lake.formats.iceberg.jvm import exact_commit
 from lake.formats.iceberg.jvm.iceberg_engine import StagedRewrite
 from lake.formats.iceberg.read import refusals
 from lake.model import TableRef
@@ -441,6 +442,18 @@ BETWEEN: dict[str, tuple[Callable[[IcebergCase, TableRef], object], bool]] = {
 @pytest.mark.parametrize("what", BETWEEN)
 def test_a_commit_meanwhile_is_kept_and_no_deleted_row_returns(case: IcebergCase, table: TableRef, what: str):
     act, commits = BETWEEN[what]
+    committed_or_refused(case, table, act, commits)
+    # What is left to be merged is merged by the next plan.
+    if what != "new column":
+        rows = case.rows(table)
+        verified(case, plan_all(case.format, table, "next"))
+        assert (case.rows(table), delete_files(case, table)) == (rows, [])
+
+
+def committed_or_refused(
+    case: IcebergCase, table: TableRef, act: Callable[[IcebergCase, TableRef], object], commits: bool
+) -> None:
+    """``act`` between the rewrite of files with a deleted row and the commit, which is made or refused."""
     merge_on_read_delete(case, table, "id = 7")
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
         rewrite = one.rewritten()
@@ -453,10 +466,49 @@ def test_a_commit_meanwhile_is_kept_and_no_deleted_row_returns(case: IcebergCase
     assert case.rows(table) == rows
     found = case.format.verify(table, (), rows=True)
     assert (found.missing, found.wrong_size, found.rows) == ((), (), len(rows))
-    # What is left to be merged is merged by the next plan.
-    if what != "new column":
-        verified(case, plan_all(case.format, table, "next"))
-        assert (case.rows(table), delete_files(case, table)) == (rows, [])
+
+
+@pytest.mark.parametrize(
+    ("deleted", "commits"),
+    [
+        (("id = 200", "id = 201"), True),
+        (("id = 10003", "id = 10004"), True),
+        (("id = 200", "id = 201", "id = 9"), False),
+        (("id = 9", "id = 10"), False),
+    ],
+    ids=["another partition", "the same partition", "also a row of an input", "rows of an input"],
+)
+def test_several_deletes_of_one_file_cancel_a_plan_only_if_they_touch_an_input(
+    case: IcebergCase, table: TableRef, deleted: Sequence[str], commits: bool
+):
+    """In version 3 the second one replaces the file's vector, and Iceberg 1.10.2 can't index two vectors of a file."""
+
+    def act(case: IcebergCase, table: TableRef) -> None:
+        case.append(table, "dt=0", 10_000, 10_010)
+        for where in deleted:
+            merge_on_read_delete(case, table, where)
+
+    committed_or_refused(case, table, act, commits)
+    rows = case.rows(table)
+    verified(case, plan_all(case.format, table, "next"))
+    assert (case.rows(table), delete_files(case, table)) == (rows, [])
+
+
+def test_a_delete_of_an_input_between_the_last_check_and_the_commit_is_a_conflict(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    merge_on_read_delete(case, table, "id = 7")
+    deleting = ["id = 9"]
+    monkeypatch.setattr(
+        exact_commit, "failpoint", lambda name: merge_on_read_delete(case, table, deleting.pop()) if deleting else None
+    )
+    with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
+        rewrite = one.rewritten()
+        for where in ("id = 200", "id = 201"):
+            merge_on_read_delete(case, table, where)
+        rows = len(case.rows(table))
+        one.refused(rewrite)
+    assert (deleting, len(case.rows(table))) == ([], rows - 1)
 
 
 @pytest.mark.parametrize("merging", [False, True])

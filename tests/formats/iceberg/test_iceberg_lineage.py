@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lineage of rows in format version 3: no commit of lakefold changes a ``_row_id``, also not of files it keeps."""
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +17,7 @@ from iceberg_case import IcebergCase, NewCase
 from iceberg_writers import equality_delete, merge_on_read_delete
 
 from lake.errors import Conflict, Integrity, Rejected, Transient
+from lake.formats.iceberg.read.lineage import FIELD_IDS
 from lake.model import TableRef
 
 pytestmark = pytest.mark.spark
@@ -100,12 +104,13 @@ def test_rows_that_get_their_first_ids_between_preparation_and_commit_keep_them(
     assert lineage(case, table) == was
 
 
-def test_a_curve_waits_for_the_ids_of_rows_after_an_upgrade(version_2: IcebergCase, tmp_path: Path):
-    """Only Iceberg's writer, which has no curves, rewrites files whose rows have no ids yet."""
+def test_a_curve_is_planned_again_until_rows_have_ids_after_an_upgrade(version_2: IcebergCase, tmp_path: Path):
+    """Only Iceberg's writer, which has no curves, rewrites files whose rows have no ids yet. It may take days until a
+    writer commits, and a plan that fails makes the planner leave its files alone."""
     case, table = version_2, version_2.create(tmp_path / "lake" / "t", name="t")
     upgrade(case, table)
     plan = plan_all(case.format, table, "p", sort_columns=("value", "id"), layout="zorder")
-    with attempt(case, plan) as one, pytest.raises(Transient, match=r"have no ids yet: .* until then, layout = zorder"):
+    with attempt(case, plan) as one, pytest.raises(Conflict, match=r"have no ids yet: .* until then, layout = zorder"):
         one.prepared()
     case.append(table, "dt=0", 1000, 1010)
     was = lineage(case, table)
@@ -176,6 +181,45 @@ def test_new_files_with_another_lineage_are_not_committed(
         rewrite = one.rewritten()
         changed(rewrite.outputs[0].path, defect)
         with pytest.raises(error, match=message):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert (lineage(case, table), case.commits(table)) == (was, [])
+
+
+def fail_with_errno(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads of the content of a file fail by its storage."""
+    read = pq.ParquetFile.iter_batches
+
+    def failing(self: pq.ParquetFile, *arguments: Any, **options: Any) -> Any:
+        if set(options.get("columns") or ()) == set(FIELD_IDS):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), path)
+        return read(self, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", failing)
+
+
+def damage(path: str) -> None:
+    """Overwrite the pages of a file, and keep its footer."""
+    content = bytearray(Path(path).read_bytes())
+    start, end = 4, len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[start:end] = b"\xff" * (end - start)
+    Path(path).write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["storage fails", "damaged"])
+def test_a_new_file_that_can_t_be_read_before_the_commit_does_not_leave_the_commit_unknown(
+    case: IcebergCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    was = lineage(case, table)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        path = rewrite.outputs[0].path
+        if how == "damaged":
+            damage(path)
+        else:
+            fail_with_errno(path, monkeypatch)
+        with pytest.raises(Integrity if how == "damaged" else Transient, match=path):
             one.writer.commit(rewrite)
         one.discarded(None)
     assert (lineage(case, table), case.commits(table)) == (was, [])

@@ -100,6 +100,18 @@ def test_values_are_compared_by_field_id_with_null_and_nan_equal_to_themselves(t
     assert [row["id"] for row in read(data_file(data, by_name, by_x, by_both))] == [4, 6]
 
 
+@pytest.mark.parametrize("stored", [pa.uuid(), pa.binary(16)], ids=["uuid", "fixed"])
+def test_uuids_are_compared(tmp_path: Path, stored: pa.DataType):
+    keys = [bytes([number]) * 16 for number in range(4)]
+    data = write(tmp_path / "a.parquet", {"id": range(5), "name": [*keys, None]}, name=pa.uuid())
+    deleted = {"name": [keys[2], None]}
+    by_key = delete(write(tmp_path / "1.parquet", deleted, name=stored), DeleteContent.EQUALITY, 2)
+    of_two = {"id": [0, 1], "name": [keys[0], keys[0]]}
+    by_both = delete(write(tmp_path / "2.parquet", of_two, name=stored), DeleteContent.EQUALITY, 1, 2)
+    assert [row["id"] for row in read(data_file(data, by_key))] == [0, 1, 3]
+    assert [row["id"] for row in read(data_file(data, by_both))] == [1, 2, 3, 4]
+
+
 ROWS = st.lists(
     st.tuples(
         st.one_of(st.none(), st.integers(0, 3)),

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg tables are found, listed and refused without a JVM; PyIceberg is their writer here."""
 
+import errno
 import json
 import logging
+import os
 import re
 import shutil
 import sqlite3
@@ -49,7 +51,7 @@ from pyiceberg.types import DateType, LongType, NestedField, StringType, Timesta
 
 from lake.capabilities import with_identity
 from lake.engines import build_task
-from lake.errors import Rejected, TableGone, Transient
+from lake.errors import Conflict, Rejected, TableGone, Transient
 from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.format import IcebergFormat
@@ -449,7 +451,7 @@ def test_a_layout_that_iceberg_can_t_write_leaves_out_only_the_groups_that_it_wo
     assert unsortable_reason(table, replace(plan.options, layout="linear")) is None
     assert writer._without_unsortable(inputs, None) == (inputs, ())
     # The next commit gives the rows ids, and then an engine can rewrite the same files: the plan is attempted again.
-    with pytest.raises(Transient, match=r"have no ids yet: the next commit .*; until then, layout = zorder"):
+    with pytest.raises(Conflict, match=r"have no ids yet: the next commit .*; until then, layout = zorder"):
         writer._without_unsortable(inputs, reason)
     with pytest.raises(Rejected, match=r"orders: layout = zorder is not available"):
         writer._without_unsortable(replace(inputs, has_row_ids=True), reason)
@@ -610,8 +612,8 @@ def test_a_file_with_lost_or_foreign_field_ids_is_recognized(tmp_path: Path, ord
     swapped = content.rename_columns(["value", "id", "dt"])
     for name, data in (("without", without), ("swapped", swapped)):
         pq.write_table(data, tmp_path / f"{name}.parquet")
-        (reason,) = footers.different_files(columns, [str(tmp_path / f"{name}.parquet")]).values()
-        assert ("without field ids" in reason) == (name == "without")
+        (found,) = footers.different_files(columns, [str(tmp_path / f"{name}.parquet")]).values()
+        assert ("without field ids" in found.reason) == (name == "without")
 
 
 def test_a_file_whose_lineage_readers_would_not_find_or_find_elsewhere_is_recognized(tmp_path: Path, orders: Any):
@@ -633,7 +635,7 @@ def test_a_file_whose_lineage_readers_would_not_find_or_find_elsewhere_is_recogn
         pq.write_table(rows_of_file, tmp_path / f"{name}.parquet")
         found = footers.different_files(columns, [str(tmp_path / f"{name}.parquet")])
         assert len(found) == (name != "right")
-        assert all("readers find the lineage of rows by the field ids" in reason for reason in found.values())
+        assert all("readers find the lineage of rows by the field ids" in one.reason for one in found.values())
 
 
 def test_files_from_before_a_column_was_added_or_renamed_are_distinguished_from_new_ones(tmp_path: Path, orders: Any):
@@ -644,7 +646,37 @@ def test_files_from_before_a_column_was_added_or_renamed_are_distinguished_from_
     paths = [file.path for file in read_live_files(table, snapshot_of(table))]
     different = footers.different_files(footers.table_columns(table), paths)
     assert len(different) == 6
-    assert "(id 2)" in next(iter(different.values()))
+    assert "(id 2)" in next(iter(different.values())).reason
+
+
+def test_a_file_that_storage_can_t_read_now_is_not_left_alone(
+    tmp_path: Path, orders: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Files that are left alone stay so until an operator resumes them; only damaged ones deserve this."""
+    format_ = observing(jdbc_settings(tmp_path))
+    ref = only_table(format_)
+    table, plan = load_table(jdbc_settings(tmp_path), ref), plan_all(format_, ref, "p")
+    path, read_schema = str(plan.groups[0].slices[0].path), pq.read_schema
+    numbers = [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES]
+
+    def failing(asked: str) -> pa.Schema:
+        if asked == path:
+            number = numbers.pop()
+            raise OSError(number, os.strerror(number), asked)
+        return read_schema(asked)
+
+    monkeypatch.setattr(pq, "read_schema", failing)
+    while numbers:
+        with pytest.raises(Transient, match="can't be read now"):
+            read_inputs(table, plan)
+    monkeypatch.undo()
+    content = Path(path).read_bytes()
+    Path(path).unlink()
+    _, (skipped,) = read_inputs(table, plan)
+    assert (skipped.reason, skipped.quarantine) == (f"{path} is gone from storage", ())
+    Path(path).write_bytes(content[:-8] + b"\xff\xff\0\0PAR1")
+    _, (skipped,) = read_inputs(table, plan)
+    assert skipped.quarantine == (path,)
 
 
 def test_superseded_files_that_a_tag_keeps_wait_and_live_ones_are_obsolete(tmp_path: Path, orders: Any):

@@ -53,6 +53,9 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     where = f"catalog {settings.name!r} ({redact(settings.uri)})"
     try:
         catalog = _Catalog(settings.name, **settings.properties)
+        # The server's settings override those of the client. With the mode "refs" PyIceberg would load the newest
+        # snapshots of branches and tags only, and an expiry would delete files that earlier snapshots list.
+        catalog.properties["snapshot-loading-mode"] = "all"
         yield catalog
     except (NoSuchNamespaceError, NoSuchTableError):
         raise

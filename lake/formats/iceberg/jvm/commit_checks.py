@@ -45,7 +45,8 @@ def require_history(
 def require_equality_deletes(name: str, needless: Sequence[DeleteFile], new: NewSnapshot) -> None:
     """Raise Conflict if the snapshot ``new`` removes more equality deletes than are ``needless``.
 
-    Iceberg (as of 1.10.2, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
+    Iceberg (as of 1.10.2, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files, so
+    also needless ones that lakefold can't name to it. If it drops a later one, it drops these as well.
     It ignores the new files, although an equality delete that was committed since ``prepare`` applies to them. If
     Iceberg dropped this delete, the deleted rows would be read again.
     """

@@ -43,7 +43,7 @@ def rewrite_manifests(
     has_no_ids_since = snapshot.snapshot_id if lacks_ids else None
     comparison, confirmed, counts = manifests.ManifestComparison(table), set[Hashable](), dict[str, int]()
 
-    class _Superfluous(Exception):
+    class _NoLongerWanted(Exception):
         pass
 
     def check(base: BaseMetadata, new: NewSnapshot) -> None:
@@ -55,9 +55,9 @@ def rewrite_manifests(
             return  # it is made again, and would differ from the newer state
         counts.update({one: int(new.summary[f"manifests-{one}"]) for one in _COUNTS})
         if counts["created"] >= counts["replaced"]:
-            raise _Superfluous  # another commit has rewritten them
+            raise _NoLongerWanted  # another commit has rewritten them
         if manifests.has_successor(base.current_snapshot_id, base.parents, base.branches):
-            raise _Superfluous
+            raise _NoLongerWanted
         if different := comparison.differing_files(base.manifest_list, new.manifest_list):
             raise Integrity(
                 f"{name}: the new manifests would list {len(different)} files differently, such as {different[0]}"
@@ -69,7 +69,7 @@ def rewrite_manifests(
     update = new_update(java_table, rewrite).set(SERVICE, MANIFESTS)
     try:
         commit_snapshot(java_table, update, check, fence)
-    except _Superfluous:
+    except _NoLongerWanted:
         return []
     created, replaced, kept = (counts[one] for one in _COUNTS)
     return [f"rewrote {replaced} manifests as {created}: readers find {created + kept} instead of {replaced + kept}"]

@@ -17,6 +17,7 @@ from lake.engines import FileSchema
 from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read.lineage import FIELD_IDS, MIN_VERSION, field_ids
+from lake.formats.iceberg.read.unreadable import UnusableFile, unreadable_file
 
 Columns = tuple[Any, ...]
 
@@ -77,8 +78,11 @@ def _optional_ids(kind: Any) -> Iterator[int]:
         yield from _optional_ids(part.field_type)
 
 
-def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, str]:
-    """Return the files whose columns are not ``columns``, or whose footer can't be read, each with the reason."""
+def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, UnusableFile]:
+    """Return the files whose columns are not ``columns``, or whose footer can't be read, each with the reason.
+
+    Raises Transient if storage fails at the moment: the reason would be none of the file.
+    """
     same: list[pa.Schema] = []
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         reasons = pool.map(lambda path: _difference(columns, path, same), paths)
@@ -139,7 +143,7 @@ def _has_bounds(chunk: Any) -> bool:
     return bool(statistics.has_min_max or (statistics.has_null_count and statistics.null_count == chunk.num_values))
 
 
-def _difference(expected: Columns, path: str, same: list[pa.Schema]) -> str | None:
+def _difference(expected: Columns, path: str, same: list[pa.Schema]) -> UnusableFile | None:
     """Return why the columns of a file are not those ``expected``; None if they are.
 
     ``same`` are schemas with the expected columns: it takes long to translate one, and most files of a table share one.
@@ -149,20 +153,24 @@ def _difference(expected: Columns, path: str, same: list[pa.Schema]) -> str | No
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
-        return f"{path} can't be read: {first_line(error)}"
+        return unreadable_file(path, error)
     schema = schema.remove_metadata()  # that of the file; the field ids stay
     if any(schema.equals(one, check_metadata=True) for one in same):
         return None
     try:
         found = _columns(pyarrow_to_schema(schema))
     except (ValueError, TypeError) as error:
-        return f"{path} has columns without field ids, or of types that Iceberg lacks ({first_line(error)})"
+        return UnusableFile(
+            f"{path} has columns without field ids, or of types that Iceberg lacks ({first_line(error)})"
+        )
     if found != expected:
         here, there = set(found) ^ set(expected), "the order of its columns"
         different = ", ".join(sorted(f"{one[1]} (id {one[0]})" for one in here)) or there
-        return f"{path} was written with another schema than the table's: {different}"
+        return UnusableFile(f"{path} was written with another schema than the table's: {different}")
     if (column := _misnamed_column(schema)) is not None:
-        return f"{path} stores {column}, and readers find the lineage of rows by the field ids {dict(FIELD_IDS)}"
+        return UnusableFile(
+            f"{path} stores {column}, and readers find the lineage of rows by the field ids {dict(FIELD_IDS)}"
+        )
     if len(same) < _MAX_SCHEMAS:
         same.append(schema)
     return None

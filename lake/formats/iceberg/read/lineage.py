@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake.formats.iceberg.read.unreadable import UnusableFile, reading_new_file, unreadable_file
+
 MIN_VERSION = 3
 """The first format version whose rows have a lineage."""
 ROW_ID = "_row_id"
@@ -61,9 +63,9 @@ def _stored(batch: pa.RecordBatch, name: str) -> Numbers:
 
 
 def stored_lineage(paths: Sequence[str]) -> Iterator[Lineage]:
-    """Yield the lineage that Parquet files store, in the order of the rows. Raises as pyarrow does."""
+    """Yield the lineage that new files store, in the order of the rows. Raises as ``reading_new_file`` does."""
     for path in paths:
-        with pq.ParquetFile(path) as opened:
+        with reading_new_file(path), pq.ParquetFile(path) as opened:
             for batch in opened.iter_batches(columns=list(FIELD_IDS), use_threads=False):
                 yield stored_in(batch)
 
@@ -94,8 +96,14 @@ def _sum(total: np.uint64, more: npt.NDArray[np.uint64]) -> np.uint64:
 
 
 def files_without_lineage(paths: Collection[str]) -> list[str]:
-    """Return the files in which readers don't find both columns. Raises as ``pq.read_schema`` does."""
-    return [path for path in paths if not FIELD_IDS.items() <= field_ids(pq.read_schema(path)).items()]
+    """Return the new files in which readers don't find both columns. Raises as ``reading_new_file`` does."""
+    found = []
+    for path in paths:
+        with reading_new_file(path):
+            schema = pq.read_schema(path)
+        if not FIELD_IDS.items() <= field_ids(schema).items():
+            found.append(path)
+    return found
 
 
 def field_ids(schema: pa.Schema) -> dict[str, int]:
@@ -103,12 +111,25 @@ def field_ids(schema: pa.Schema) -> dict[str, int]:
     return {one.name: int(one.metadata[_FIELD_ID]) for one in schema if one.metadata and _FIELD_ID in one.metadata}
 
 
-def files_without_numbers(paths: Collection[str]) -> list[str]:
+def files_without_numbers(paths: Collection[str]) -> Mapping[str, UnusableFile]:
     """Return the files whose footers do not show that they store the number of the last change of each row.
 
-    Raises as ``pq.read_metadata`` does.
+    ``paths`` were added with the number of an earlier snapshot, as a rewrite adds files. Each returned file has the
+    reason why it can't be rewritten. Raises Transient if storage fails at the moment.
     """
-    return [path for path in paths if not _stores_all_numbers(pq.read_metadata(path))]
+    return {path: reason for path in paths if (reason := _lacks_numbers(path)) is not None}
+
+
+def _lacks_numbers(path: str) -> UnusableFile | None:
+    try:
+        if _stores_all_numbers(pq.read_metadata(path)):
+            return None
+    except (OSError, pa.ArrowException) as error:
+        return unreadable_file(path, error)
+    return UnusableFile(
+        "it was rewritten before the table had format version 3, so Iceberg would read a wrong sequence number for the "
+        "last change of its rows"
+    )
 
 
 def _stores_all_numbers(metadata: pq.FileMetaData) -> bool:

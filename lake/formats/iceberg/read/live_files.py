@@ -64,6 +64,14 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
     return table.metadata.current_snapshot() if ref == MAIN else None
 
 
+def descends_from(table: LoadedTable, snapshot: Any | None, snapshot_id: int) -> bool:
+    """Return True if ``snapshot`` is ``snapshot_id`` or was made on top of it, by the snapshots that the table has."""
+    by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
+    while snapshot is not None and snapshot_id not in (snapshot.snapshot_id, snapshot.parent_snapshot_id):
+        snapshot = by_id.get(snapshot.parent_snapshot_id)
+    return snapshot is not None
+
+
 def read_live_files(
     table: LoadedTable, snapshot: Any | None, partitions: Collection[str] | None = None
 ) -> list[DataFile]:

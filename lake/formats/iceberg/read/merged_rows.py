@@ -6,12 +6,11 @@ engines nor that of Iceberg's own reader and writer. Source of the rules: Iceber
 Planning", "Row-level Deletes" and "Row Lineage".
 """
 
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,10 @@ from lake.formats.iceberg.read.live_files import DataFile
 
 _FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 1 << 16
+_VECTOR_MAGIC = bytes.fromhex("d1d33964")
+"""The bytes between the length of a deletion vector and its bitmaps."""
+_MIN_VECTOR_BYTES = 12
+"""The bytes of a deletion vector without its bitmaps."""
 Positions = npt.NDArray[np.int64]
 
 
@@ -35,7 +38,6 @@ class MergedReader:
         self._files = files
         self._locations = frozenset(file.location for file in files)
         self._positions: dict[str, Mapping[str, Positions]] = {}
-        self._vectors: dict[str, tuple[Any, Mapping[int | None, Any]]] = {}
         self._equalities: dict[str, pa.Table] = {}
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -98,7 +100,7 @@ class MergedReader:
 
         A deletion vector has all deletes of its data file, so Iceberg ignores position delete files beside it.
         """
-        vectors = [self._vector(one) for one in file.deletes if one.content is DeleteContent.VECTOR]
+        vectors = [_read_vector(one) for one in file.deletes if one.content is DeleteContent.VECTOR]
         found = [np.empty(0, dtype=np.int64), *vectors]
         for delete in file.deletes if not vectors else ():
             if delete.content is DeleteContent.POSITIONS:
@@ -106,13 +108,6 @@ class MergedReader:
                     self._positions[delete.path] = _read_positions(delete, self._locations)
                 found.append(self._positions[delete.path].get(file.location, found[0]))
         return np.unique(np.concatenate(found))
-
-    def _vector(self, delete: DeleteFile) -> Positions:
-        """Return the positions in a deletion vector, whose file is read once."""
-        with _translated(delete.path):
-            if delete.path not in self._vectors:
-                self._vectors[delete.path] = _open_vectors(delete.path)
-            return _read_vector(*self._vectors[delete.path], delete)
 
     def _equality_deletes(self, file: DataFile) -> Mapping[tuple[int, ...], Sequence[pa.Table]]:
         """Return the deleted values of a file by the ids of the compared columns."""
@@ -143,31 +138,33 @@ def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str,
     return {location: np.concatenate(parts) for location, parts in found.items()}
 
 
-def _open_vectors(path: str) -> tuple[Any, Mapping[int | None, Any]]:
-    """Return the Puffin file at ``path``, and the entries of its footer by the offsets of their contents."""
-    from pyiceberg.table.puffin import PuffinFile
+def _read_vector(delete: DeleteFile) -> Positions:
+    """Return the positions in a deletion vector, from the bytes at which the table's metadata places it.
 
-    with open(path, "rb") as opened:
-        file = PuffinFile(opened.read())
-    return file, {one.offset: one for one in file.footer.blobs}
+    Like Iceberg's reader (``BaseDeleteLoader``), it does not read the footer of the Puffin file.
+    """
+    from pyiceberg.table.deletion_vector import DeletionVector
 
-
-def _read_vector(file: Any, entries: Mapping[int | None, Any], delete: DeleteFile) -> Positions:
-    """Return the positions in the vector that ``delete`` places in a Puffin file."""
-    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
-
-    # PyIceberg decodes all vectors of a file, and there may be one for each data file of the table.
-    chosen = copy(file)
-    chosen.footer = file.footer.model_copy(update={"blobs": [entries[delete.content_offset]]})
-    (found,) = deletion_vectors_from_puffin_file(chosen)
-    if found.referenced_data_file != delete.data_location:
-        raise ValueError(f"the deletion vector at {delete.content_offset} names {found.referenced_data_file}")
-    # PyIceberg's own `to_vector` makes a Python object of each position, and fails if the first bitmap is empty.
-    parts = [np.asarray(one.to_array(), dtype=np.int64) + (key << 32) for key, one in enumerate(found._bitmaps) if one]
-    positions = np.concatenate([np.empty(0, dtype=np.int64), *parts])
-    if len(positions) != delete.rows:
-        raise ValueError(f"the deletion vector at {delete.content_offset} has {len(positions)} rows")
+    with _translated(delete.path):
+        with open(delete.path, "rb") as opened:
+            opened.seek(delete.content_offset or 0)
+            blob = opened.read(delete.content_bytes or 0)
+        bitmaps = DeletionVector._deserialize_bitmap(_vector_content(blob, delete))
+        # PyIceberg's own `to_vector` makes a Python object of each position, and fails if the first bitmap is empty.
+        parts = [np.asarray(one.to_array(), dtype=np.int64) + (key << 32) for key, one in enumerate(bitmaps) if one]
+        positions = np.concatenate([np.empty(0, dtype=np.int64), *parts])
+        if len(positions) != delete.rows:
+            raise ValueError(f"the deletion vector at {delete.content_offset} has {len(positions)} rows")
     return positions
+
+
+def _vector_content(blob: bytes, delete: DeleteFile) -> bytes:
+    """Return the bitmaps in the blob of a vector: behind its length and magic bytes, before its checksum."""
+    length, magic = int.from_bytes(blob[:4], "big"), blob[4:8]
+    whole = _MIN_VECTOR_BYTES <= len(blob) == delete.content_bytes == length + 8 and magic == _VECTOR_MAGIC
+    if not whole or zlib.crc32(blob[4:-4]) != int.from_bytes(blob[-4:], "big"):
+        raise ValueError(f"there is no whole deletion vector at {delete.content_offset}")
+    return blob[8:-4]
 
 
 def _read_values(delete: DeleteFile) -> pa.Table:
@@ -187,13 +184,18 @@ def _rows_in(columns: Sequence[pa.Array], deleted: Sequence[pa.Table]) -> npt.ND
     """Return which rows of ``columns`` are rows of a ``deleted`` table; null equals null, and NaN equals NaN."""
     rows = len(columns[0])
     codes = np.zeros(rows + sum(table.num_rows for table in deleted), dtype=np.int64)
-    for index, column in enumerate(columns):
-        values = [chunk.cast(column.type) for table in deleted for chunk in table.column(index).chunks]
-        more = _codes(pa.concat_arrays([column, *values]))
+    for index, column in enumerate(map(_without_extension, columns)):
+        chunks = [_without_extension(chunk) for table in deleted for chunk in table.column(index).chunks]
+        more = _codes(pa.concat_arrays([column, *(chunk.cast(column.type) for chunk in chunks)]))
         # Numbered anew for each column, so that products never overflow.
         codes = np.unique(codes * (int(more.max(initial=0)) + 1) + more, return_inverse=True)[1].astype(np.int64)
     found: npt.NDArray[np.bool_] = np.isin(codes[:rows], codes[rows:])
     return found
+
+
+def _without_extension(values: pa.Array) -> pa.Array:
+    """Return the values as they are stored: Arrow can't number values of its own types, such as UUIDs."""
+    return values.storage if isinstance(values, pa.ExtensionArray) else values
 
 
 def _codes(values: pa.Array) -> Positions:
