@@ -139,12 +139,17 @@ class Written(ByHand):
         os.utime(file, (at.timestamp(), at.timestamp()))  # when a commit of this layout completed
 
 
+_SCHEMA = '{"type": "record", "name": "t", "fields": [{"name": "id", "type": "int"}]}'
+
+
 def without_java(table: ByHand) -> Any:
-    """What a withdrawal needs of a client."""
+    """Return what withdrawals and publications need of a client."""
     storage = TableStorage(str(table.base))
     return SimpleNamespace(
         table=table.ref,
         storage=storage,
+        schema=SimpleNamespace(toString=lambda: _SCHEMA),
+        read_schema=lambda: _SCHEMA,
         time_zones=SimpleNamespace(now=lambda: datetime.now(UTC)),
         bundle=SimpleNamespace(require_foreign_plans=lambda *_: None),
         read_timeline=lambda: Timeline(storage),
