@@ -121,7 +121,8 @@ def _set_lines(page: Page, title: str, note: str | None, found: Mapping[str, Any
     if note:
         yield from (note, "")
     loads = found.get("loads", [])
-    yield f"{max(map(len, results.values()))} rounds; load of the machine before each round: " + (
+    rounds = max(map(len, results.values()))
+    yield f"{rounds} round{'s' * (rounds > 1)}; load of the machine before each round: " + (
         ", ".join(f"{load:.1f}" for load in loads) + "."
     )
     yield ""

@@ -46,5 +46,5 @@ def _write(folder: Path, files: int, rows: Callable[[np.random.Generator], pa.Ta
     for number in range(files):
         directory = part / f"part={number // FILES_A_PARTITION}"
         directory.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows(rng), directory / f"{number}.parquet", compression=codec, use_dictionary=False)
+        pq.write_table(rows(rng), directory / f"input-{number}.parquet", compression=codec, use_dictionary=False)
     part.rename(folder)
