@@ -29,6 +29,7 @@ from lake.formats.iceberg.read.deletion_blockers import GC_ENABLED, disabled_gc
 from lake.formats.iceberg.read.live_files import (
     MAIN,
     all_file_locations,
+    ancestors,
     entries_of,
     manifests_of,
     snapshot_of,
@@ -96,18 +97,11 @@ def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
     refs, by_id = table.metadata.refs, {one.snapshot_id: one for one in table.metadata.snapshots}
     kept = {ref.snapshot_id for ref in refs.values()} | _of_other_branches(table, by_id)
     newest = snapshot_of(table)
-    history = [] if newest is None else list(_ancestors(by_id, newest.snapshot_id))
+    history = [] if newest is None else list(ancestors(by_id, newest.snapshot_id))
     found = [
         one for one in history[_min_kept(table)[1] :] if one.timestamp_ms < limit_ms and one.snapshot_id not in kept
     ]
     return int(found[-1].snapshot_id) if found else None
-
-
-def _ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[Any]:
-    """Yield a snapshot and its ancestors, newest first, as far as the table still has them."""
-    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
-        yield snapshot
-        snapshot_id = snapshot.parent_snapshot_id
 
 
 def expire(
@@ -343,7 +337,7 @@ def _kept_for_others(table: LoadedTable, now_ms: int) -> set[int]:
     (``write.wap.enabled``).
     """
     by_id, newest = {one.snapshot_id: one for one in table.metadata.snapshots}, snapshot_of(table)
-    of_main = set() if newest is None else {one.snapshot_id for one in _ancestors(by_id, newest.snapshot_id)}
+    of_main = set() if newest is None else {one.snapshot_id for one in ancestors(by_id, newest.snapshot_id)}
     of_main -= _of_other_branches(table, by_id)
     earliest = now_ms - _table_max_age(table)
     return {key for key, one in by_id.items() if key not in of_main and one.timestamp_ms >= earliest}
@@ -356,7 +350,7 @@ def _of_other_branches(table: LoadedTable, by_id: Mapping[int, Any]) -> set[int]
         for name, ref in table.metadata.refs.items()
         if name != MAIN and ref.snapshot_ref_type == "branch"
     ]
-    return {one.snapshot_id for head in heads for one in _ancestors(by_id, head)}
+    return {one.snapshot_id for head in heads for one in ancestors(by_id, head)}
 
 
 def _kept_by(table: LoadedTable) -> str:

@@ -2,7 +2,7 @@
 """The data files of a snapshot, with the row-level deletes that may apply to each, from its manifests."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,12 +64,18 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
     return table.metadata.current_snapshot() if ref == MAIN else None
 
 
+def ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[Any]:
+    """Yield a snapshot and its ancestors, newest first, as far as the table still has them."""
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_snapshot_id
+
+
 def descends_from(table: LoadedTable, snapshot: Any | None, snapshot_id: int) -> bool:
     """Return True if ``snapshot`` is ``snapshot_id`` or was made on top of it, by the snapshots that the table has."""
     by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
-    while snapshot is not None and snapshot_id not in (snapshot.snapshot_id, snapshot.parent_snapshot_id):
-        snapshot = by_id.get(snapshot.parent_snapshot_id)
-    return snapshot is not None
+    history = () if snapshot is None else ancestors(by_id, snapshot.snapshot_id)
+    return any(snapshot_id in (one.snapshot_id, one.parent_snapshot_id) for one in history)
 
 
 def read_live_files(
