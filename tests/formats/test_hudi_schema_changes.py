@@ -15,9 +15,11 @@ from hudi_writing import LOCK, NewTable, Table, ignore
 
 from executors.verification import verify_rewrite
 from lake.errors import Conflict, TableRefused, Transient
+from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.plans import publication
 from lake.formats.hudi.read.hudi_rs import open_table
+from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.schema_history import DIRECTORY
 from lake.plan import ClusteringGroup, Plan, PlanKind
 
@@ -196,6 +198,31 @@ def test_no_rewrite_with_a_type_that_an_owner_has_rolled_back_is_committed(table
             writer.commit(rewrite)
         writer.withdraw(plan.plan_id, None)
     assert trips.rows() == before
+
+
+def test_no_rewrite_is_sorted_while_a_column_is_missing(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer drops the column after the plan has begun, and restores it before the plan's commit."""
+    trips = table("cow")
+    before, sort_inputs = values(trips, "tip"), execute.sort_inputs
+
+    def sort_meanwhile(client: HudiClient, instant: str) -> Any:
+        changing(trips, 1000, WITHOUT_TIP)
+        try:
+            return sort_inputs(client, instant)
+        finally:
+            changing(trips, 1004, WITH_TIP)
+
+    plan = trips.plan(partitions=["dt=2026-01-01"], sort_columns=("id",))
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(execute, "sort_inputs", sort_meanwhile)
+            with pytest.raises(Transient, match="column tip was dropped since the table was opened"):
+                writer.commit(writer.rewrite(prepared, ignore))
+        writer.withdraw(plan.plan_id, None)
+    assert values(trips, "tip") == before
+    trips.proved(trips.plan("0198-after", partitions=["dt=2026-01-01"], sort_columns=("id",)))
+    assert values(trips, "tip") == before
 
 
 def without(group: ClusteringGroup, instant: str) -> ClusteringGroup:

@@ -94,7 +94,7 @@ def _check_requested(client: HudiClient, plan: Plan) -> None:
             f"dead: lakefold tables rollback {plan.table.name} {plan.adopted_instant}"
         )
     _check_inputs(client, plan)
-    refuse_stale_schema(client)
+    refuse_stale_schema(client, client.read_schema())
 
 
 def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:

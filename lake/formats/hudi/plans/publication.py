@@ -79,7 +79,9 @@ def _publish_now(
 
     Raises Transient, after the plan was removed again, if the lock was lost or a writer began during the publication.
     """
-    timeline = check_preconditions(client, PUBLISHING, check=lambda _: refuse_stale_schema(client), fence=fence)
+    timeline = check_preconditions(
+        client, PUBLISHING, check=lambda _: refuse_stale_schema(client, client.read_schema()), fence=fence
+    )
     prepared = publisher(client, timeline, plan, epoch)
     # Any writer may execute the plan from now on. If the lock was lost before the plan was written, its inputs may have
     # changed since the check.

@@ -24,12 +24,13 @@ from lake.ports import PreparedPlan
 _IGNORED = frozenset({"name", "namespace", "doc", "aliases", "default", "order"})
 
 
-def refuse_stale_schema(client: HudiClient) -> None:
-    """Raise Transient if the table's columns have changed since the client was opened; call it under the lock.
+def refuse_stale_schema(client: HudiClient, schema: str) -> None:
+    """Raise Transient unless ``schema``, Avro JSON, has the columns that the table had when the client was opened.
 
-    Hudi writes some files with the columns as they were then, and others with the columns as they are at the begin.
+    Hudi writes some files with the columns as they were then, and others with the columns as they are at the begin of
+    the rewrite or of its sort.
     """
-    before, now = _columns(str(client.schema.toString())), _columns(client.read_schema())
+    before, now = _columns(str(client.schema.toString())), _columns(schema)
     if before != now:
         raise Transient(
             f"{client.table.name}: {_describe_change(before, now)} since the table was opened; the plan is tried again "

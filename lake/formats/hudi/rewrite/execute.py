@@ -155,7 +155,7 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
             if instant is None or instant.state is not InstantState.REQUESTED:
                 raise _taken_over_error(prepared)
             _refuse_shared_time(prepared, timeline)
-            refuse_stale_schema(client)
+            refuse_stale_schema(client, client.read_schema())
 
         reads = input_paths(prepared.plan, prepared.live_groups)
         check_preconditions(
