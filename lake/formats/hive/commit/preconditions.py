@@ -2,7 +2,7 @@
 """The state of a plan's partitions when it was prepared, to be compared with their state right before its commit."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -94,9 +94,10 @@ class CompleteFiles:
     def __init__(self) -> None:
         self._complete: set[ListedFile] = set()
 
-    def incomplete_in(self, listing: PartitionListing) -> frozenset[str]:
+    def incomplete_in(self, listings: Iterable[PartitionListing]) -> frozenset[str]:
         """Return the paths of the files that their writers have not finished. Raises Transient."""
-        unknown, now = [file for file in listing.files if file not in self._complete], time.time()
+        unknown = [file for listing in listings for file in listing.files if file not in self._complete]
+        now = time.time()
         with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
             flags = list(pool.map(lambda file: _is_incomplete(file, now), unknown))
         unfinished = {file for file, is_unfinished in zip(unknown, flags, strict=True) if is_unfinished}
@@ -123,13 +124,15 @@ def read_partitions(
     excluded = excluded_partitions(table, found)
     wanted = [partition for partition in found if partition.name in names]
     excluded = {**shared_partitions(metastore, table, wanted), **excluded}
+    listings = list_partition_files(ref.name, wanted)
+    unfinished = complete_files.incomplete_in(listings)
     seen = {}
-    for listing in list_partition_files(ref.name, wanted):
-        unfinished = complete_files.incomplete_in(listing)
+    for listing in listings:
+        files = file_identities(listing)
         seen[listing.partition.name] = PartitionSnapshot(
             partition=listing.partition,
-            files={path: one for path, one in file_identities(listing).items() if path not in unfinished},
-            incomplete=unfinished,
+            files={path: one for path, one in files.items() if path not in unfinished},
+            incomplete=unfinished.intersection(files),
             exclusion=excluded.get(listing.partition.name) or nested_directory_reason(listing),
         )
     return table, seen
