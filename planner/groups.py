@@ -97,8 +97,8 @@ class _SliceRow:
     def take(self, positions: Ints) -> "_SliceRow":
         return _SliceRow(
             columns=self.columns.take(positions),
-            sizes=self.sizes[positions],
-            grouping_key=self.grouping_key[positions],
+            sizes=self.sizes.take(positions),
+            grouping_key=self.grouping_key.take(positions),
         )
 
     def sorted(self, keys: Sequence[Ints], candidates: Candidates) -> "_SliceRow":

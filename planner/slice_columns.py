@@ -30,9 +30,13 @@ class SliceColumns:
     log_bytes: Ints
     modified_us: Ints
 
-    def take(self, positions: Ints | slice) -> "SliceColumns":
+    def take(self, positions: Ints) -> "SliceColumns":
         """Return the slices at ``positions``, in their order."""
-        return SliceColumns(**{column.name: getattr(self, column.name)[positions] for column in fields(self)})
+        return SliceColumns(**{column.name: getattr(self, column.name).take(positions) for column in fields(self)})
+
+    def cut(self, first: int, last: int) -> "SliceColumns":
+        """Return the slices from ``first`` to before ``last``, without a copy."""
+        return SliceColumns(**{column.name: getattr(self, column.name)[first:last] for column in fields(self)})
 
 
 def partition_ranges(
@@ -58,7 +62,7 @@ def partition_ranges(
     ordered = columns if (number[1:] >= number[:-1]).all() else _ordered(columns, number, begin)
     for first, last in zip(begin.tolist(), end.tolist(), strict=True):
         if first < last:
-            yield ordered.take(slice(first, last))
+            yield ordered.cut(first, last)
 
 
 def _ordered(columns: SliceColumns, number: npt.NDArray[np.unsignedinteger], begin: Ints) -> SliceColumns:
@@ -80,7 +84,7 @@ def _ordered(columns: SliceColumns, number: npt.NDArray[np.unsignedinteger], beg
             if count
         ]
         for name in names:
-            values = getattr(columns, name)[block][order]
+            values = getattr(columns, name)[block].take(order)
             for target, source in pieces:
                 ordered[name][target] = values[source]
         next_position += counts

@@ -266,7 +266,7 @@ class IcebergWriter:
         prepared, inputs = rewrite.prepared, cast(RewriteInputs, rewrite.prepared.preconditions)
         paths = [output.path for output in rewrite.outputs]
         self._require_outputs(paths)
-        for different in footers.different_files(inputs.columns, paths).values():
+        if different := next(iter(footers.different_files(inputs.columns, paths).values()), None):
             outcome = Conflict if different.is_gone else Rejected
             raise outcome(f"{self._ref.name}: a new file can't be committed: {different.reason}")
         if inputs.has_lineage:

@@ -34,7 +34,8 @@ class Halts(StorePart):
             table = connection.execute(name).scalar_one()
             if not partitions:
                 record_table_halt(connection, self._settings, table, reason)
-            for partition, why in (partitions or {}).items():
+                return
+            for partition, why in partitions.items():
                 record_partition_halt(connection, self._settings, table, partition, why)
 
     def halt_reason(self, plan_id: str) -> str | None:

@@ -100,7 +100,8 @@ def halt_of_plan(
     event_fields = {"plan_id": row.id, "epoch": row.epoch}
     if not partitions:
         record_table_halt(connection, settings, row.table_name, f"plan {row.id}: {error}", **event_fields)
-    for partition, why in (partitions or {}).items():
+        return
+    for partition, why in partitions.items():
         record_partition_halt(connection, settings, row.table_name, partition, f"plan {row.id}: {why}", **event_fields)
 
 

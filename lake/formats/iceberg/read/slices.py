@@ -14,7 +14,7 @@ from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.commits import PLAN, summary_of
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
-from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
+from lake.formats.iceberg.read.live_files import DataFile, ancestors, read_live_files, snapshot_of
 from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot
 
 
@@ -41,12 +41,11 @@ def uncompacted_commits(table: LoadedTable, newest: Any | None) -> int:
     """
     by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
     counted = 0
-    while newest is not None:
-        summary = summary_of(newest)
-        if PLAN in summary or _operation(newest) == "replace":
+    for snapshot in ancestors(by_id, None if newest is None else newest.snapshot_id):
+        summary = summary_of(snapshot)
+        if PLAN in summary or _operation(snapshot) == "replace":
             break
         counted += int(summary.get("added-delete-files", 0)) > 0 and not int(summary.get("added-data-files", 0))
-        newest = by_id.get(newest.parent_snapshot_id)
     return counted
 
 
