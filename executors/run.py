@@ -40,7 +40,9 @@ from lake.errors import (
     Integrity,
     LeaseLost,
     Rejected,
+    TableGone,
     TableHalted,
+    TableRefused,
     Transient,
     one_line,
 )
@@ -228,10 +230,18 @@ class _PlanRun:
             return self._commit_status.find_commit()
 
     def _refuse_obsolete(self) -> None:
-        """Refuse a plan that is no longer valid. Raises Conflict, or the errors of ``TableFormat.check``."""
+        """Refuse a plan that is no longer valid.
+
+        Raises Conflict, TableRefused, or the other errors of ``TableFormat.check``.
+        """
         if self._claim.obsolete_reason is not None:
             raise Conflict(self._claim.obsolete_reason)
-        self._format.check(self._table)
+        try:
+            self._format.check(self._table)
+        except TableGone:
+            raise
+        except Rejected as refusal:  # of the table, whatever the plan
+            raise TableRefused(*refusal.args) from refusal
         another = recreated_reason(with_identity(self._format, self._table), self._table.identity)
         if another is not None:
             raise Conflict(another)

@@ -25,7 +25,7 @@ from executors.datafiles import collect_statistics
 from executors.datafiles.statistics import FileStatistics, LeafStatistics, LeafType, render_bound
 from executors.rowhash import Fingerprint
 from executors.verified_files import FileReader, Footers, PartitionRewrite, partition_rewrites
-from lake.capabilities import ReadsMerged
+from lake.capabilities import ChecksInputs, ReadsMerged
 from lake.errors import Integrity, LakefoldError, Rejected, Transient
 from lake.plan import OutputFile, Plan, VerificationLevel
 from lake.ports import Rewrite, TableWriter
@@ -55,8 +55,19 @@ def verify_rewrite(
     the work. Raises Integrity with one line naming partition, column, expected and found. Raises Conflict if an input
     was deleted or its content can't be read; in the second case the error names the group (``SkippedGroup``). Raises
     Transient if storage fails, and Rejected if slices with logs can't be read merged, or if a file to split became one
-    that is as large.
+    that is as large. Raises the error of ``ChecksInputs`` instead of Integrity if the table has changed.
     """
+    try:
+        _verify(rewrite, writer, check, threads, run)
+    except Integrity:
+        if isinstance(writer, ChecksInputs):
+            writer.check_inputs(rewrite)
+        raise
+
+
+def _verify(
+    rewrite: Rewrite, writer: TableWriter, check: Callable[[], None], threads: int | None, run: "RunMany | None"
+) -> None:
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
     _verify_splits(plan, rewrite.outputs)
     parts = list(partition_rewrites(rewrite))

@@ -17,7 +17,7 @@ from lake.errors import Rejected
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import ClusteringGroup, PlanKind, StagedWork, SupersededVersion
-from lake.ports import Capability, PreparedPlan, TableFormat, TableWriter
+from lake.ports import Capability, PreparedPlan, Rewrite, TableFormat, TableWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +161,17 @@ class ReadsMerged(Protocol):
         The columns are those of the data files, meta columns included. With ``evolved`` they are the table's current
         columns with current names and types; in newer columns, older rows have the value that readers see. Called after
         ``rewrite`` and before ``commit``.
+        """
+
+
+@runtime_checkable
+class ChecksInputs(Protocol):
+    """A ``ReadsMerged`` whose ``read_inputs`` reads the table as it is at the verification, not at the rewrite."""
+
+    def check_inputs(self, rewrite: Rewrite) -> None:
+        """Raise Conflict or Transient if a change of the table since ``rewrite`` began excludes its commit.
+
+        Called after the verification has found a difference: the change may be the reason.
         """
 
 

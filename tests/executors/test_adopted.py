@@ -45,6 +45,15 @@ def test_an_adopted_plan_of_a_table_that_is_refused_meanwhile_is_cancelled_and_n
     assert (bench.scheduled(), bench.commits(plan)) == ({"7": False}, 0)
 
 
+def test_a_table_that_is_refused_at_the_claim_of_a_plan_only_cancels_the_plan(bench: Bench):
+    """The files of a failed plan, and its instant, would be left alone even if the table is accepted again."""
+    plan = bench.adopt("7")
+    bench.format.hooks["check"] = raising(Rejected("hoodie.metadata.enable = true, but there is no metadata table"))
+    assert bench.run().result is RunResult.CANCELLED
+    assert bench.store.plan(plan.plan_id).error_class is ErrorClass.REJECTED
+    assert (bench.scheduled(), bench.commits(plan)) == ({"7": False}, 0)
+
+
 def test_another_attempt_uses_the_same_instant(bench: Bench):
     plan = bench.adopt("7")
     bench.format.hooks["rewritten"] = raising(Transient("a node went away"))

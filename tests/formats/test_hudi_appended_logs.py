@@ -11,6 +11,7 @@ from hudi_templates import replace
 from hudi_writing import FORMAT, LOCK, Table, ignore
 from test_hudi_adopt import adopted
 
+from executors.verification import verify_rewrite
 from lake.errors import Conflict
 from lake.formats.hudi.files.names import parse_file_name
 from lake.plan import Plan, PlanKind
@@ -92,6 +93,8 @@ def test_no_rewrite_is_committed_with_updates_that_an_owner_has_rolled_back(
         changed = r"a commit that wrote to dt=\S+\.log\.\S+ was rolled back while the plan ran"
         if kind is PlanKind.CLUSTERING:
             changed = "has 3 log files, the plan names 2"
+        with pytest.raises(Conflict, match=changed):
+            verify_rewrite(rewrite, writer=writer)
         with pytest.raises(Conflict, match=changed):
             writer.commit(rewrite)
         writer.withdraw(plan.plan_id, None)

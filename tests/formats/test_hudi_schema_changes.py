@@ -17,7 +17,7 @@ from executors.verification import verify_rewrite
 from lake.errors import Conflict, TableRefused, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.plans import publication
+from lake.formats.hudi.plans import publication, schema_changes
 from lake.formats.hudi.read.hudi_rs import open_table
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.schema_history import DIRECTORY
@@ -200,6 +200,26 @@ def test_no_rewrite_with_a_type_that_an_owner_has_rolled_back_is_committed(table
     assert trips.rows() == before
 
 
+CHANGES = {
+    "dropped": WITHOUT_TIP,
+    "given another type": "id; ts; dt; fare; at; cast(tip as double) as tip; stop",
+}
+
+
+@pytest.mark.parametrize("kind", PlanKind)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_columns_before_verification_is_a_conflict(table: NewTable, kind: PlanKind, change: str) -> None:
+    """The verification reads slices with logs in the table's columns, and the new files have the earlier ones."""
+    trips = table("mor")
+    plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        changing(trips, 1000, CHANGES[change])
+        with pytest.raises(Conflict, match=f"column tip was {change} while the plan ran"):
+            verify_rewrite(rewrite, writer=writer)
+        writer.withdraw(plan.plan_id, None)
+
+
 def test_no_rewrite_is_sorted_while_a_column_is_missing(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer drops the column after the plan has begun, and restores it before the plan's commit."""
     trips = table("cow")
@@ -246,3 +266,21 @@ def test_a_commit_has_no_column_of_a_write_that_was_rolled_back_while_the_commit
         writer.commit(rewrite)
     assert next(rounds, None) is None
     assert columns_of_hudi_rs(trips) == before
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ('"string"', '{"type": "string", "avro.java.string": "String"}', True),
+        ('"int"', '["null", {"type": "int", "connect.type": "int16"}]', True),
+        ('"long"', '{"type": "long", "logicalType": "timestamp-micros"}', False),
+        ('"int"', '"long"', False),
+    ],
+)
+def test_a_type_is_compared_without_the_properties_that_only_a_writer_uses(one: str, other: str, equal: bool) -> None:
+    def columns(kind: str) -> dict[str, Any]:
+        return schema_changes._columns(
+            f'{{"type": "record", "name": "r", "fields": [{{"name": "a", "type": {kind}}}]}}'
+        )
+
+    assert (columns(one) == columns(other)) is equal

@@ -78,6 +78,7 @@ class FilesFormat:
         yield TableRef(name=Path(location).name, format=self.name, location=location)
 
     def check(self, table: TableRef) -> None:
+        self.hook("check")
         existing(table)
 
     def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:

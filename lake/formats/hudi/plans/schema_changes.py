@@ -20,8 +20,12 @@ from lake.model import FileSlice
 from lake.plan import Plan
 from lake.ports import PreparedPlan
 
-#: properties of an Avro type or field that no value depends on
-_IGNORED = frozenset({"name", "namespace", "doc", "aliases", "default", "order"})
+#: properties of an Avro type on which values depend, the last line those of Hudi's vectors (``HoodieSchema.Vector``).
+#: Writers add properties of their own, such as "connect.type"
+_COMPARED = frozenset(
+    {"type", "logicalType", "precision", "scale", "size", "symbols", "items", "values", "fields"}
+    | {"dimension", "elementType", "storageBacking"}
+)
 
 
 def refuse_stale_schema(client: HudiClient, schema: str) -> None:
@@ -115,7 +119,7 @@ def _comparable_type(kind: Any, namespace: str, named: dict[str, Any]) -> Any:
     if "name" in kind:
         name = _full_name(kind["name"], kind.get("namespace", namespace))
         namespace = name.rpartition(".")[0]
-    comparable = {key: value for key, value in kind.items() if key not in _IGNORED}
+    comparable = {key: value for key, value in kind.items() if key in _COMPARED}
     for key in ("type", "items", "values"):
         if key in kind:
             comparable[key] = _comparable_type(kind[key], namespace, named)

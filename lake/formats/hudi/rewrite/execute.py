@@ -343,6 +343,14 @@ def _classify_failure(
     return outcome
 
 
+def check_inputs(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict or Transient if the table's columns or the plan's inputs have changed since the rewrite began."""
+    with client.locked("checking the inputs of a rewrite", writes_metadata_table=False):
+        _refuse_taken_over(client, rewrite.prepared)
+        require_fitting_files(client, rewrite.prepared, client.read_schema())
+        _check_inputs(client, rewrite)
+
+
 def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[[], None] = lambda: None) -> Commit:
     """Commit the files of ``write_files``, with plan id and epoch in the commit's metadata.
 
@@ -429,17 +437,21 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
 def _check_commit(client: HudiClient, rewrite: Rewrite, timeline: Timeline) -> None:
     """Raise Conflict or Transient if ``rewrite`` can't be committed on the table's current state."""
     prepared = rewrite.prepared
-    plan = prepared.plan
     _refuse_shared_time(prepared, timeline)
-    compacts = plan.kind is PlanKind.COMPACTION
+    _check_inputs(client, rewrite)
+    if prepared.plan.kind is not PlanKind.COMPACTION:
+        client.resolve_conflicts(_replaced_file_ids(prepared))
+
+
+def _check_inputs(client: HudiClient, rewrite: Rewrite) -> None:
+    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
+    plan = rewrite.prepared.plan
     if plan.adopted_instant is not None:
         check_adopted_commit(client, rewrite)
-    elif compacts:
+    elif plan.kind is PlanKind.COMPACTION:
         compaction.check_compaction_commit(client, rewrite)
     else:
         check_clustering_commit(client, rewrite)
-    if not compacts:
-        client.resolve_conflicts(_replaced_file_ids(prepared))
 
 
 def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
