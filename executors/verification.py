@@ -83,7 +83,7 @@ def _verify(
                 continue
             inputs, outputs = files.read_footers(read), files.read_footers(written)
             _compare_counts(part, outputs)
-            expected, found = _statistics(inputs, volatile), _statistics(outputs, volatile)
+            expected, found = _statistics(part, inputs, outputs, volatile)
             changed = _changed_columns(part, expected, found)
             added: Mapping[str, Integrity] = {}
             if isinstance(writer, ReadsMerged):
@@ -193,7 +193,7 @@ def _has_equal_footers(comparison: _FooterComparison) -> bool:
                 return False
             inputs, outputs = files.read_footers(read), files.read_footers(written)
         _compare_counts(part, outputs)
-        expected, found = _statistics(inputs, volatile), _statistics(outputs, volatile)
+        expected, found = _statistics(part, inputs, outputs, volatile)
         if _changed_columns(part, expected, found) or expected.leaves.keys() != found.leaves.keys():
             return False
         _compare_statistics(part, expected, found, ())
@@ -202,8 +202,37 @@ def _has_equal_footers(comparison: _FooterComparison) -> bool:
     return True
 
 
-def _statistics(footers: Footers, volatile: Collection[str]) -> FileStatistics:
-    return collect_statistics((footer for _, footer in footers), volatile)
+def _statistics(
+    part: PartitionRewrite, inputs: Footers, outputs: Footers, volatile: Collection[str]
+) -> tuple[FileStatistics, FileStatistics]:
+    """Return the statistics of the old files and of the new files.
+
+    If a column has UTC timestamps in some old files and local ones in others, each kind is a column of its own here. A
+    group has files of one kind, since no engine converts one kind into the other. So both kinds have the same values
+    before and after the rewrite.
+    """
+    expected, found = (collect_statistics((footer for _, footer in one), volatile) for one in (inputs, outputs))
+    mixed = {path for path, leaf in expected.leaves.items() if len(set(map(_zone_of, leaf.types)) - {None}) > 1}
+    if not mixed or part.has_logs:
+        return expected, found
+    return _statistics_by_zone(inputs, volatile, mixed), _statistics_by_zone(outputs, volatile, mixed)
+
+
+def _statistics_by_zone(footers: Footers, volatile: Collection[str], paths: Collection[str]) -> FileStatistics:
+    total = FileStatistics()
+    for _, footer in footers:
+        one = collect_statistics([footer], volatile)
+        leaves = {
+            f"{path} ({_zone_of(next(iter(leaf.types)))})" if path in paths else path: leaf
+            for path, leaf in one.leaves.items()
+        }
+        total.merge(FileStatistics(rows=one.rows, leaves=leaves))
+    return total
+
+
+def _zone_of(kind: LeafType) -> str | None:
+    """Return ``utc`` or ``local`` for a type of times or timestamps. None for other types."""
+    return str(kind.detail[1]) if kind.family in ("time", "timestamp") else None
 
 
 def _compare_counts(part: PartitionRewrite, outputs: Footers) -> None:

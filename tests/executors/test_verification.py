@@ -161,6 +161,41 @@ def test_a_group_may_keep_a_narrower_type_than_another_group_of_its_partition(
         case.prove()
 
 
+ZONES = [pa.timestamp("us"), pa.timestamp("us", "UTC")]
+
+
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_one_group_of_a_partition_may_have_local_timestamps_and_another_group_utc_timestamps(
+    tmp_path: Path, level: VerificationLevel
+):
+    local, utc = (
+        pa.table({"id": [1, 2, 3], "at": pa.array([first, None, 7], kind)})
+        for first, kind in zip((1, 5), ZONES, strict=True)
+    )
+    more = pa.table({"id": [7, 8, 9]})  # files of before the column was added
+    other = utc.set_column(1, "at", pa.array([5, None, 8], ZONES[1]))
+
+    def verified(*outputs: pa.Table) -> None:
+        case = Case(tmp_path / f"{len(list(tmp_path.iterdir()))}", level)
+        for rows in (local, local, utc, more):
+            case.input(rows)
+        for rows in outputs:
+            case.output(rows)
+        case.prove()
+
+    utc_and_more = pa.concat_tables([utc, more], promote_options="default")
+    verified(pa.concat_tables([local, local]), utc_and_more)
+    verified(utc_and_more, local, local)
+    for wrong in (
+        [pa.concat_tables([local, local]).cast(utc.schema), utc_and_more],
+        [local, local.cast(utc.schema), utc_and_more],
+        [local, utc.cast(local.schema), utc, local.cast(utc.schema), more],
+        [local, local, other, more],
+    ):
+        with pytest.raises(Integrity, match=r"column at \((local|utc)\)|rows"):
+            verified(*wrong)
+
+
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize(
     ("old", "new"),

@@ -49,6 +49,8 @@ TABLES = {
     "old_days": ("id BIGINT, d DATE, more INT", "PARQUET"),
     "half_doubles": ("id BIGINT, n DOUBLE, more INT", "ORC"),
     "half_ints": ("id BIGINT, n INT", "PARQUET"),
+    "zones": ("id BIGINT, n TIMESTAMP", "PARQUET"),
+    "zones_in_a_group": ("id BIGINT, n TIMESTAMP", "PARQUET"),
 }
 
 
@@ -244,6 +246,21 @@ def test_a_group_of_older_files_keeps_their_narrower_type_beside_a_group_of_both
     assert {column_type(path, "n") for path in new} == {narrow, wide}
 
 
+LOCAL, UTC = pa.timestamp("us"), pa.timestamp("us", "UTC")
+
+
+def test_a_group_of_local_timestamps_stays_so_beside_a_group_of_utc_timestamps(
+    metastore: MetastoreServer, reader: Session, spark: Any
+):
+    """As of writers with and without ``isAdjustedToUTC``; the table was halted by each plan."""
+    place = directory(metastore, "zones")
+    put(place, *({"n": pa.array([1, None, -7], kind)} for kind in (LOCAL, LOCAL, UTC, UTC)))
+    before = Counter(row for path in files(place) for row in map(str, pq.read_table(path).to_pylist()))
+    new = compact(metastore, spark, "zones", groups=2)
+    assert Counter(row for path in new for row in map(str, pq.read_table(path).to_pylist())) == before
+    assert Counter(column_type(path, "n") for path in new) == {LOCAL: 1, UTC: 1}
+
+
 def column_type(path: Path, name: str) -> pa.DataType:
     with path.open("rb") as file:
         schema = pq.read_schema(path) if file.read(3) == b"PAR" else orc.ORCFile(path).schema
@@ -285,6 +302,11 @@ def rows_of(path: Path) -> Counter[str]:
                 {"n": pa.array([Decimal("1.2345")] * 3, pa.decimal128(12, 4))},
             ),
             r"column n is decimal\(10, 2\) in .* and decimal\(12, 4\) in the table, and it would convert the values",
+        ),
+        (
+            "zones_in_a_group",
+            lambda place: put(place, *({"n": pa.array([1, None, -7], kind)} for kind in (LOCAL, UTC))),
+            r"column n is timestamp\(us, local\) in .* and timestamp\(us, utc\) in the table, and it would convert",
         ),
         (
             "old_days",
