@@ -146,10 +146,12 @@ class HiveWriter:
                     break
                 with self._transient_storage_errors():
                     files = publication.verified_files()
-                    named = {name: seen.partition.parameters.get(VERSION_KEY) for name, seen in now.items()}
-                    for version in {one for one in named.values() if one is not None}:
-                        naming = [name for name, one in named.items() if one == version]
-                        commit_record.archive_record(self._ref, version, naming)
+                    for version in {
+                        seen.partition.parameters[VERSION_KEY]
+                        for seen in now.values()
+                        if VERSION_KEY in seen.partition.parameters
+                    }:
+                        commit_record.archive_record(self._ref, version)
                     commit = self._build_commit(rewrite, now, files, publication.left_out)
                     commit_record.write_record(
                         self._ref, CommitRecord(commit=commit, partitions=tuple(now), table_created_at=table.created_at)

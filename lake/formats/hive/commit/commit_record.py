@@ -17,12 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.errors import Integrity, Transient
-from lake.formats.hive.commit.marker_set import (
-    add_to_marker_set,
-    read_marker_set,
-    remove_marker_set,
-    replace_marker_set,
-)
+from lake.formats.hive.commit.marker_set import add_to_marker_set, read_marker_set, remove_marker_set
 from lake.formats.hive.commit.version_names import (
     ATTEMPTS_DIR,
     RECORD_FILE,
@@ -157,30 +152,6 @@ def is_marked_committed(ref: TableRef, version: str) -> bool:
     )
 
 
-def mark_undone(ref: TableRef, version: str, partitions: Collection[str]) -> None:
-    """Mark that a commit's partitions do not name its version, although its call was made or may still be made.
-
-    The mark that the call was made stays: a process that is slow may also set it later. The new mark is on disk when
-    this returns. Raises OSError.
-    """
-    create_record_archive(ref)
-    add_to_marker_set(ref, _undone_marker_path(ref, version), partitions)
-
-
-def undone_partitions(ref: TableRef, version: str) -> frozenset[str]:
-    """Return the partitions in which a look-up found a commit undone, and in which none has found it in force since."""
-    return read_marker_set(ref, _undone_marker_path(ref, version))
-
-
-def unmark_undone(ref: TableRef, version: str, partitions: Collection[str]) -> None:
-    """Remove the mark of ``mark_undone``. Only afterwards the caller looks whether the partitions name the version.
-
-    If it looked before, another process could find meanwhile that the commit is undone, and that the mark is set.
-    """
-    if not undone_partitions(ref, version).isdisjoint(partitions):
-        replace_marker_set(ref, _undone_marker_path(ref, version), lambda names: names.difference(partitions))
-
-
 def mark_cleaning(ref: TableRef, partitions: Mapping[str, Collection[str]]) -> None:
     """Mark, by the token of a relocation, the partitions whose replaced files are about to be deleted.
 
@@ -252,7 +223,7 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
     for directory in data_dirs(ref):
         for name in (f"{token}.made", f"{stem}.json"):
             files.remove_own_file(f"{directory}/{RECORD_ARCHIVE_DIR}/{name}")
-        for marker in ("cleaned", "emptied", "undone"):
+        for marker in ("cleaned", "emptied"):
             remove_marker_set(ref, f"{directory}/{RECORD_ARCHIVE_DIR}/{token}.{marker}")
 
 
@@ -279,11 +250,8 @@ def has_record_archive(ref: TableRef) -> bool:
     return file_io_of(ref.location).exists(f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}")
 
 
-def archive_record(ref: TableRef, version: str, partitions: Collection[str]) -> None:
-    """Archive the record of a version, which ``partitions`` name, under the plan's id.
-
-    In other partitions the commit may be undone. So their marks stay.
-    """
+def archive_record(ref: TableRef, version: str) -> None:
+    """Archive the record of a version, which a partition names, under the plan's id."""
     files, document = file_io_of(ref.location), _record_path(ref, version)
     try:
         create_record_archive(ref)
@@ -296,13 +264,6 @@ def archive_record(ref: TableRef, version: str, partitions: Collection[str]) -> 
         return
     files.sync(f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}")
     files.remove_own_file(_committed_marker_path(ref, version))
-    unmark_undone(ref, version, partitions)
-
-
-def remove_marks(ref: TableRef, version: str) -> None:
-    """Remove the marks of a commit whose version and record are removed."""
-    file_io_of(ref.location).remove_own_file(_committed_marker_path(ref, version))
-    remove_marker_set(ref, _undone_marker_path(ref, version))
 
 
 def can_be_in_flight(ref: TableRef, version: str, now: float) -> bool:
@@ -349,10 +310,6 @@ def _archive_path(ref: TableRef, record_id: str) -> str:
 
 def _committed_marker_path(ref: TableRef, version: str) -> str:
     return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{version}.made"
-
-
-def _undone_marker_path(ref: TableRef, version: str) -> str:
-    return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{version}.undone"
 
 
 def _cleaning_marker_path(ref: TableRef, token: str) -> str:

@@ -6,7 +6,6 @@ to prevent this. Files that a writer adds to the partition between the check and
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from lake.errors import CommitUnknown, Integrity, TableGone, Transient
@@ -83,8 +82,6 @@ def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate, ver
     is marked: the call is undone, and with a mark the commit would count once a partition is dropped.
     """
     ref = update.ref
-    with suppress(OSError):  # a look-up before the call has found no commit
-        commit_record.unmark_undone(ref, version, update.updated)
     table = load_table(metastore, ref)
     now = {partition.name: partition for partition in list_partitions(metastore, table, update.updated)}
     if any(partition.parameters.get(VERSION_KEY) == version for partition in now.values()):

@@ -67,4 +67,3 @@ def remove_version(ref: TableRef, version: str) -> None:
             if entry.name != ATTEMPTS_DIR:
                 files.remove_own_tree(entry.path) if entry.is_directory else files.remove_own_file(entry.path)
     files.remove_own_tree(directory)
-    commit_record.remove_marks(ref, version)

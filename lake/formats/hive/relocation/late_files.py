@@ -322,7 +322,7 @@ def update_catalog(
         files.copy_permissions(directory, partition.location)
     there = partition if partition.location == directory else partition.with_location(hadoop_uri(directory))
     if move is not None and version_names.VERSION_KEY in version_names.token_parameters(last.token):
-        commit_record.archive_record(ref, last.token, [last.partition])
+        commit_record.archive_record(ref, last.token)
     if move is not None and (plan_id := _plan_id_of_token(ref, last.token)) is not None:
         (left,) = list_partition_files(ref.name, [partition])
         replaced = [to_located_file(ref.location, file.path, file.bytes, file.modified_ns) for file in left.files]
@@ -352,12 +352,8 @@ def update_catalog(
             or any(now.parameters.get(name) != parameters.get(name) for name in written_keys)
         ):
             raise Conflict(f"the metastore refused the call: {error}") from error
-    is_commit = move is None and version_names.VERSION_KEY in version_names.token_parameters(to.token)
-    if is_commit:
-        with suppress(OSError):
-            commit_record.unmark_undone(ref, to.token, [to.partition])
     found = {one.name: one for one in list_partitions(metastore, load_table(metastore, ref), [expected.name])}
-    if is_commit:
+    if move is None and version_names.VERSION_KEY in version_names.token_parameters(to.token):
         commit_record.mark_committed(ref, to.token)  # an undone commit has no mark; its partitions may be dropped now
     if lost := find_lost_updates({expected.name: partition}, {expected.name: changed}, found):
         raise Integrity(

@@ -6,7 +6,7 @@ now has another prefix, if the database was lost or restored from a backup, or i
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from posixpath import basename
 
 from lake.formats.hive.catalog.tables import list_partitions
 from lake.formats.hive.commit import commit_record, version_names
-from lake.formats.hive.commit.commit_lookup import has_foreign_files, without_undone_partitions
+from lake.formats.hive.commit.commit_lookup import has_foreign_files
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
 from lake.formats.hive.files.listing import is_hidden, to_located_file
@@ -41,17 +41,14 @@ def find_unrecorded_relocations(
         return ()
     partitions = list(list_partitions(metastore, table))
     named = {token for one in partitions if (token := version_names.relocation_token(one.parameters)) is not None}
-
-    def counted(some: Iterable[CommitRecord]) -> Sequence[CommitRecord]:
-        own = (without_undone_partitions(ref, one, partitions) for one in some if _is_of_table(one, table, named))
-        return [one for one in own if one is not None]
-
-    these = counted(records)
+    these = [one for one in records if _is_of_table(one, table, named)]
     made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
     if not made:
         return ()
     # A restored database may have a relocation, but not the late files that were copied from its previous location.
-    before = counted(one for one in _unknown_records(ref, ()) if one.commit.instant in known)
+    before = [
+        one for one in _unknown_records(ref, ()) if one.commit.instant in known and _is_of_table(one, table, named)
+    ]
     made = _with_undone_relocations(ref, before, made)
     every = _oldest_first([*before, *made])
     names = {path for one in every for path in _recorded_paths(one)}
