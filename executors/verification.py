@@ -207,12 +207,12 @@ def _statistics(
 ) -> tuple[FileStatistics, FileStatistics]:
     """Return the statistics of the old files and of the new files.
 
-    If a column has UTC timestamps in some old files and local ones in others, each kind is a column of its own here. A
-    group has files of one kind, since no engine converts one kind into the other. So both kinds have the same values
-    before and after the rewrite.
+    If a column has UTC timestamps in some files and local ones in others, both before and after the rewrite, each kind
+    is a column of its own here: the files of a group had one kind, which their new files have as well. A writer that
+    converts one kind into the other leaves only one.
     """
     expected, found = (collect_statistics((footer for _, footer in one), volatile) for one in (inputs, outputs))
-    mixed = {path for path, leaf in expected.leaves.items() if len(set(map(_zone_of, leaf.types)) - {None}) > 1}
+    mixed = _columns_of_both_zones(expected) & _columns_of_both_zones(found)
     if not mixed or part.has_logs:
         return expected, found
     return _statistics_by_zone(inputs, volatile, mixed), _statistics_by_zone(outputs, volatile, mixed)
@@ -228,6 +228,10 @@ def _statistics_by_zone(footers: Footers, volatile: Collection[str], paths: Coll
         }
         total.merge(FileStatistics(rows=one.rows, leaves=leaves))
     return total
+
+
+def _columns_of_both_zones(statistics: FileStatistics) -> set[str]:
+    return {path for path, leaf in statistics.leaves.items() if len(set(map(_zone_of, leaf.types)) - {None}) > 1}
 
 
 def _zone_of(kind: LeafType) -> str | None:

@@ -192,8 +192,26 @@ def test_one_group_of_a_partition_may_have_local_timestamps_and_another_group_ut
         [local, utc.cast(local.schema), utc, local.cast(utc.schema), more],
         [local, local, other, more],
     ):
-        with pytest.raises(Integrity, match=r"column at \((local|utc)\)|rows"):
+        with pytest.raises(Integrity, match=r"column at( \((local|utc)\))?:|column at \(|rows"):
             verified(*wrong)
+
+
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_a_writer_that_reads_its_inputs_in_the_tables_columns_may_write_one_kind_of_timestamps(
+    tmp_path: Path, level: VerificationLevel
+):
+    """Hudi's row writer writes local and UTC timestamps of old files as the table's type."""
+    local, utc = (pa.table({"id": [1, 2], "at": pa.array([1, None], kind)}) for kind in ZONES)
+    case = Case(tmp_path, level)
+    for rows in (local, utc):
+        case.input(rows)
+    merged = pa.concat_tables([local.cast(utc.schema), utc])
+    case.output(merged)
+    case.prove(MergingWriter(merged))
+    with pytest.raises(Integrity):
+        case.prove(MergingWriter(set_value(merged, "at", 1, 5)))
+    with pytest.raises(Integrity):
+        case.prove()
 
 
 @pytest.mark.parametrize("level", list(VerificationLevel))
