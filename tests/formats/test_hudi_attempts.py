@@ -12,13 +12,14 @@ from types import SimpleNamespace
 
 import fastavro
 import pytest
-from hudi_by_hand import OPERATIONS, T1, T2, T3, ByHand, without_java
+from hudi_by_hand import OPERATIONS, T1, T2, T3, T4, T5, ByHand, without_java
 from hudi_templates import ref
 
 from lake.capabilities import PendingAction
-from lake.errors import Transient
+from lake.errors import Conflict, Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.actions import plan_groups
 from lake.formats.hudi.pending.attempt_files import (
     DIRECTORY,
     RunningAttempt,
@@ -31,6 +32,7 @@ from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
 from lake.formats.hudi.writer import HudiWriter
 from lake.plan import Plan, PlanKind, RewriteOptions, StagedWork
+from lake.ports import PreparedPlan
 from lake.process_identity import Process
 
 
@@ -171,6 +173,41 @@ def stamp(requested: Path, plan_id: str) -> None:
     buffer = io.BytesIO()
     fastavro.writer(buffer, schema, [{**dict(record), "extraMetadata": {PLAN_KEY: plan_id}}])  # type: ignore[call-overload]
     requested.write_bytes(buffer.getvalue())
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_request_that_stayed_is_refused_before_the_rewrite_if_a_writer_did_not_see_it(
+    table: ByHand, is_seen: bool
+) -> None:
+    """Two writers have committed logs since; the second one has seen the compaction, and the first one perhaps."""
+    stamp(table.base / f".hoodie/{T3}.compaction.requested", "p")
+    table.complete(T4, "deltacommit", table.log_file(T3, 1) if is_seen else table.log_file(T1, 2))
+    table.complete(T5, "deltacommit", table.log_file(T3, 2))
+    ((_, record),) = Timeline(TableStorage(str(table.base))).pending_plans()
+    groups = tuple(plan_groups(TableStorage(str(table.base)), record))
+    plan = Plan(
+        plan_id="p",
+        table=ref(table.base),
+        kind=PlanKind.COMPACTION,
+        groups=groups,
+        options=RewriteOptions(target_file_max_bytes=1),
+        snapshot_instant=T2,
+    )
+    client, chosen = without_java(table), list[str]()
+
+    def publish() -> PreparedPlan:
+        return compaction.publish_compaction(client, client.read_timeline(), plan, 2, chosen.append)
+
+    if is_seen:
+        assert (publish().instant, chosen) == (T3, [T3])
+        return
+    with pytest.raises(Conflict, match=rf"_{T1}\.log\.2_0-1-1 is not in compaction {T3} .* its writer did not see the"):
+        publish()
+    assert withdraw_plan(client, "p", None) == 0
+    assert client.read_timeline().find(T3) is not None, "a log is named after it"
+    (table.base / "p" / f".f-0_{T3}.log.2_0-1-1").unlink()
+    assert withdraw_plan(client, "p", None) == 1
+    assert client.read_timeline().find(T3) is None
 
 
 def test_an_executor_suspended_during_its_withdrawal_leaves_its_successors_work_alone(

@@ -10,9 +10,18 @@ from hudi_tables import rows, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, make_table
 
 from executors.verification import verify_rewrite
-from lake.errors import Conflict, Integrity
+from lake.errors import Conflict, Integrity, Transient
+from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.pending.actions import must_execute
-from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
+from lake.formats.hudi.plans import compaction
+from lake.formats.hudi.timeline.timeline import (
+    EPOCH_KEY,
+    PLAN_KEY,
+    InstantState,
+    Timeline,
+    extra_metadata,
+    planned_slices,
+)
 from lake.plan import Plan, PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
@@ -352,6 +361,73 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
         writer.delete(commit.superseded)
     assert set(trips.data_files()) == logs | newer | {output.path for output in commit.outputs}
     assert trips.rows() == before
+
+
+def test_trap_on_table_version_6_a_writer_that_began_before_the_publication_may_have_seen_the_request(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has requested its commit after the last check and before the request, which must stay nevertheless."""
+    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
+    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    other, check, begun = HudiClient(trips.ref, spark), compaction.check_preconditions, list[str]()
+
+    def begin_after(*arguments: Any, **more: Any) -> Timeline:
+        found = check(*arguments, **more)
+        begun.append(str(other.write_client.startCommit()))
+        return found
+
+    plan = trips.compaction()
+    with monkeypatch.context() as patch, trips.writer() as writer:
+        patch.setattr(compaction, "check_preconditions", begin_after)
+        with pytest.raises(Transient, match="may not have seen it"):
+            writer.prepare(plan, 1)
+    (request,) = (instant for instant in trips.timeline().pending if instant.kind == "compaction")
+    keys = spark._jvm.java.util.ArrayList()
+    keys.add(spark._jvm.org.apache.hudi.common.model.HoodieKey("0", "dt=2026-01-01"))
+    deleted = other.write_client.delete(spark.sparkContext._jsc.parallelize(keys), begun[0])
+    assert other.write_client.commit(begun[0], deleted)
+    other.close()
+    assert [path for path in trips.files_of(request.time) if ".log." in path]
+    before = trips.rows()
+    assert len(before) == 59
+    with trips.writer() as writer:
+        writer.commit(writer.rewrite(writer.prepare(plan, 2), ignore))
+    assert trips.rows() == before
+
+
+def test_trap_on_table_version_6_a_request_stays_unexecuted_that_the_first_of_two_writers_did_not_see(
+    spark: Any, tmp_path: Path
+) -> None:
+    """The way out that the message names: a writer writes the partitions anew."""
+    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
+    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        requested = Path(trips.base) / f".hoodie/{prepared.instant}.compaction.requested"
+        hidden = requested.rename(tmp_path / "requested")
+        trips.upsert(0, 60, 2, "id % 5 = 0", **six)
+        hidden.rename(requested)
+        trips.upsert(0, 60, 3, "id % 7 = 0", **six)
+        before = trips.rows()
+        assert trips.files_of(prepared.instant), "the second writer's logs are named after the request"
+        assert writer.withdraw(plan.plan_id, None) == 0
+        with pytest.raises(Conflict, match=rf"is not in compaction {prepared.instant} .*INSERT OVERWRITE"):
+            writer.prepare(plan, 2)
+        assert writer.withdraw(plan.plan_id, None) == 0
+        kept = spark.read.format("hudi").load(str(trips.base))
+        kept = kept.select([name for name in kept.columns if not name.startswith("_hoodie_")]).localCheckpoint()
+        write(kept.coalesce(1), trips.base, "insert_overwrite", merge_on_read=True, options=six)
+    values = sorted((row[4:] for row in before), key=repr)
+    assert sorted((row[4:] for row in trips.rows()), key=repr) == values
+    trips.upsert(0, 60, 4, "id % 11 = 0", **six)
+    assert len(trips.rows()) == len(before)
+    trips.run(trips.plan("0198-next"))
+    assert len(trips.rows()) == len(before)
 
 
 @pytest.mark.parametrize("kind", PlanKind)

@@ -279,6 +279,20 @@ def test_properties_that_a_writer_has_not_yet_written_whole_are_read_from_the_ba
     assert read_table_properties(storage)["hoodie.table.version"] == "6"
 
 
+def test_properties_that_an_owner_edited_count_more_than_the_backup_of_a_dead_writer(tmp_path: Path) -> None:
+    """The owner's editor wrote no end of the last line, which a writer's unfinished file may lack too."""
+    storage = table(tmp_path, hoodie__table__version="6")
+    properties = tmp_path / ".hoodie/hoodie.properties"
+    backup = properties.with_name("hoodie.properties.backup")
+    backup.write_text(properties.read_text() + "\n")
+    properties.write_text(properties.read_text().replace("version=6", "version=8"))
+    died = properties.stat().st_mtime - 3600
+    os.utime(backup, (died, died))
+    assert read_table_properties(storage)["hoodie.table.version"] == "8"
+    os.utime(properties, (died + 1, died + 1))
+    assert read_table_properties(storage)["hoodie.table.version"] == "6", "the writer may have died while it wrote"
+
+
 def test_properties_without_any_content_are_read_again_later_and_refuse_nothing(tmp_path: Path) -> None:
     storage = table(tmp_path, hoodie__table__version="6")
     (tmp_path / ".hoodie/hoodie.properties").write_text("")

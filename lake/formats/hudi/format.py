@@ -192,7 +192,7 @@ class HudiFormat:
             found = {rollback.target for rollback in find_orphaned_rollbacks_of_lakefold(storage, timeline)}
             found |= {instant.time for instant in find_lost_requests(storage, timeline)}
             found |= {instant.time for instant in find_passed_replacements(table, storage, timeline)}
-            found |= set(find_abandoned_cleans(storage, timeline))
+            found |= set(find_abandoned_cleans(table, storage, timeline))
             return sorted(found.union(find_instants_with_late_files(table, storage, timeline)))
 
         return _retry_once(table, read_late_files)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -25,6 +25,8 @@ from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, 
 
 PROPERTIES = ".hoodie/hoodie.properties"
 _BACKUP = f"{PROPERTIES}.backup"
+#: Hudi writes the file right after the backup: a file that is newer than the backup by more is another's
+_MAX_WRITE_DURATION = timedelta(minutes=1)
 _REQUESTS_AT_ONCE = 16
 _KEYS = f"check {s3.PREFIX}access.key and secret.key, or the other source of the process's credentials"
 #: errors of pyarrow's S3 that a retry does not cure, with their remedies
@@ -300,6 +302,12 @@ def parse_properties(text: str) -> dict[str, str]:
     return found
 
 
+def _is_edited_by_owner(storage: TableStorage) -> bool:
+    """True if ``hoodie.properties`` is so much newer than its backup that no writer of Hudi wrote it."""
+    times = storage.modified_times([PROPERTIES, _BACKUP])
+    return len(times) == 2 and times[PROPERTIES] - times[_BACKUP] > _MAX_WRITE_DURATION
+
+
 def read_table_properties(storage: TableStorage) -> Mapping[str, str]:
     """Return the table's ``hoodie.properties``.
 
@@ -308,7 +316,8 @@ def read_table_properties(storage: TableStorage) -> Mapping[str, str]:
     # Hudi replaces the file: it copies the file to the backup, deletes it, writes it anew and deletes the backup. For a
     # moment only the backup exists, and then a new file that is still empty or, above 8 KiB, ends within a line. After
     # a writer's death this may last. Hudi also reads the backup then. If the last line has no end in the second round
-    # either, an owner wrote it so.
+    # either, an owner wrote it so. An owner's file counts more than the backup that a dead writer left: Hudi's readers
+    # read the backup only if they can't read the file, and Hudi's next writer keeps a file that has its checksum.
     is_found = False
     for may_lack_newline, name in product((False, True), (PROPERTIES, _BACKUP)):
         try:
@@ -317,7 +326,9 @@ def read_table_properties(storage: TableStorage) -> Mapping[str, str]:
             continue
         is_found = True
         properties = parse_properties(text)
-        if "hoodie.table.name" in properties and (may_lack_newline or text.endswith("\n")):
+        if "hoodie.table.name" not in properties:
+            continue
+        if may_lack_newline or text.endswith("\n") or (name == PROPERTIES and _is_edited_by_owner(storage)):
             return MappingProxyType(properties)
     if is_found:
         raise Transient(

@@ -19,6 +19,7 @@ from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT
+from lake.formats.hudi.pending.late_files import record_instant, record_withdrawal
 from lake.formats.hudi.pending.retries import is_try_due, record_failed_try, record_success
 from lake.formats.hudi.plans.clean_bounds import (
     CORRECTION,
@@ -39,7 +40,10 @@ from lake.formats.hudi.plans.preconditions import (
     unchanged_instant_check,
     unchanged_timeline_check,
 )
+from lake.formats.hudi.plans.requests import delete_request
+from lake.formats.hudi.read.deletion_blockers import AUTOMATIC_CLEAN_KEY
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata, planned_slices
+from lake.model import TableRef
 from lake.units import format_duration
 
 log = logging.getLogger(__name__)
@@ -121,12 +125,20 @@ def withdraw_pending_cleans(client: HudiClient, timeline: Timeline, instants: Co
 
     If ``instants`` are given, only these are withdrawn. A clean by lakefold runs entirely under the lock, so the
     lakefold process of a pending clean has ended. But a writer's cleaner executes every pending clean without the lock:
-    if it executes one that is withdrawn here, it fails after its commit.
+    if it executes one that is withdrawn here, it fails after its commit. So Transient is raised, before anything is
+    withdrawn, if a writer may be executing one of the cleans.
 
     If the clean had begun, a new clean reports its deleted files to readers and to the metadata table. The new clean
     runs before the withdrawal: only the pending plan lists the deleted files.
     """
     pending = [c for c in list_pending_cleans(timeline) if instants is None or c.instant.time in instants]
+    for clean in pending:
+        if _may_be_executed_by_writer(client.table, timeline, clean.instant):
+            raise Transient(
+                f"{client.table.name}: a writer's cleaner may be executing the pending clean {clean.instant.time}; "
+                f"unless it ends, lakefold withdraws it {format_duration(WRITER_TIMEOUT)} after its beginning. If no "
+                f'writer cleans this table, set {AUTOMATIC_CLEAN_KEY} = "false" in its write_options'
+            )
     for clean in pending:
         deleted = find_deleted_files(client, clean)
         if deleted:
@@ -137,37 +149,47 @@ def withdraw_pending_cleans(client: HudiClient, timeline: Timeline, instants: Co
     return bool(pending)
 
 
-def find_abandoned_cleans(storage: TableStorage, timeline: Timeline) -> list[str]:
+def _may_be_executed_by_writer(table: TableRef, timeline: Timeline, clean: Instant) -> bool:
+    """True if a writer's cleaner may be executing the pending ``clean``, which was begun within ``WRITER_TIMEOUT``.
+
+    A writer's cleaner also executes a clean that a killed lakefold had begun, and does not change the inflight file. So
+    it does not matter which of the two began the clean. False if no writer cleans the table (``AUTOMATIC_CLEAN_KEY``).
+    """
+    if clean.inflight_file is None or table.write_options.get(AUTOMATIC_CLEAN_KEY, "").lower() == "false":
+        return False
+    return not _is_older(timeline, clean.inflight_file, WRITER_TIMEOUT)
+
+
+def _is_older(timeline: Timeline, name: str | None, age: timedelta) -> bool:
+    now = datetime.now(UTC)
+    return name is None or now - (timeline.modified_at(name) or now) > age
+
+
+def find_abandoned_cleans(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[str]:
     """Return the pending cleans by lakefold that have been pending for longer than a clean takes. Needs no lock.
 
     Writers' cleaners execute every pending clean, whatever has happened to the table since it was planned: its owner
-    may have rolled back the commit that replaced the files, or have saved them. A clean that was begun less than
-    ``WRITER_TIMEOUT`` ago is left out, because a writer may be executing it. Returns none if the withdrawal failed,
-    until its next try is due.
+    may have rolled back the commit that replaced the files, or have saved them. A clean that a writer may be executing
+    is left out. Returns none if the withdrawal failed, until its next try is due.
     """
     if not is_try_due(storage, _WITHDRAWING):
         return []
-    now = datetime.now(UTC)
-
-    def is_older(name: str | None, age: timedelta) -> bool:
-        return name is None or now - (timeline.modified_at(name) or now) > age
-
     return [
         clean.instant.time
         for clean in list_pending_cleans(timeline)
-        if is_older(clean.instant.requested_file, _MAX_CLEAN_DURATION)
-        and is_older(clean.instant.inflight_file, WRITER_TIMEOUT)
+        if _is_older(timeline, clean.instant.requested_file, _MAX_CLEAN_DURATION)
+        and not _may_be_executed_by_writer(table, timeline, clean.instant)
     ]
 
 
 def withdraw_abandoned_cleans(client: HudiClient) -> None:
     """Withdraw the cleans of ``find_abandoned_cleans``. If that fails, the next try is delayed."""
-    if not find_abandoned_cleans(client.storage, client.read_timeline()):
+    if not find_abandoned_cleans(client.table, client.storage, client.read_timeline()):
         return
     try:
         with translated_errors(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
             timeline = client.read_timeline()
-            withdraw_pending_cleans(client, timeline, find_abandoned_cleans(client.storage, timeline))
+            withdraw_pending_cleans(client, timeline, find_abandoned_cleans(client.table, client.storage, timeline))
     except LakefoldError:
         record_failed_try(client.storage, _WITHDRAWING)
         raise
@@ -317,11 +339,20 @@ def find_deleted_files(client: HudiClient, clean: PendingClean) -> dict[str, lis
 
 
 def withdraw_clean(client: HudiClient, timeline: Timeline, clean: PendingClean) -> None:
-    """Remove a pending clean by lakefold from the timeline; call it under the table's lock."""
+    """Remove a pending clean by lakefold from the timeline; call it under the table's lock.
+
+    Raises Transient if a writer began the clean meanwhile: the clean then stays, with its request.
+    """
+    instant = clean.instant
+    record_instant(client.storage, timeline, instant.time, ())  # the copy of the request is kept as long as the record
     check_preconditions(
-        client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, clean.instant, _WITHDRAWING)
+        client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, instant, _WITHDRAWING)
     )
-    for name in (clean.instant.inflight_file, clean.instant.requested_file):
-        if name is not None:
-            client.remove_file(f"{timeline.directory}/{name}")
+    if instant.inflight_file is not None:
+        client.remove_file(f"{timeline.directory}/{instant.inflight_file}")
+    requested = client.meta.getInstantGenerator().getCleanRequestedInstant(instant.time)
+    is_removed = delete_request(client, instant, requested)
     client.meta.reloadActiveTimeline()
+    if not is_removed:
+        raise Transient(f"{client.table.name}: a writer began clean {instant.time} while lakefold withdrew it")
+    record_withdrawal(client.storage, instant.time, removed=True)

@@ -59,7 +59,7 @@ def publish_compaction(
     """Write ``plan`` to the timeline as one requested compaction; call it under the lock, with no writer inflight.
 
     ``on_instant`` is called with the instant before it is written. The returned plan has the current log files of the
-    slices. Raises Conflict if no slice can be compacted.
+    slices. Raises Conflict if no slice can be compacted, or if a request that had to stay can't be executed.
     """
     kept_request = _find_requested(timeline, plan.plan_id)
     if kept_request is not None:
@@ -67,6 +67,8 @@ def publish_compaction(
         on_instant(kept_request[0].time)
         record_instant(client.storage, timeline, kept_request[0].time, plan.partitions)
         prepared = _prepare_requested(client, plan, epoch, *kept_request)
+        # The commit would be refused for the same reason, after the whole rewrite.
+        check_compaction_inputs(client, timeline, prepared.plan, prepared.live_groups, prepared.instant)
         record_log_sizes(client, timeline, prepared.plan, requested=prepared.instant)
         return prepared
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
@@ -220,7 +222,9 @@ def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) ->
     for name, log in expected.logs.items() if expected is not None else ():
         if name not in slice_.log_files and log.since < instant:
             why = (
-                f"is named after {log.since}"
+                f"is named after {log.since}: its writer did not see the compaction, which would lose the log's rows. "
+                "No process may execute it. lakefold withdraws its own compaction unless logs are named after it. If "
+                f"there are such logs, have a writer write partition {slice_.partition!r} anew (INSERT OVERWRITE)"
                 if timeline.layout == 1
                 else f"was completed at {log.since}, by a clock that is behind"
             )

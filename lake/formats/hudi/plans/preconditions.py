@@ -188,11 +188,7 @@ class _ObservedTimelines(NamedTuple):
 
 
 def _observe_timelines(client: HudiClient) -> _ObservedTimelines:
-    timeline = client.read_timeline()
-    there = metadata_table.metadata_table_exists(client.storage)
-    return _ObservedTimelines(
-        timeline, Timeline(client.storage.subdirectory(metadata_table.DIRECTORY)) if there else None
-    )
+    return _ObservedTimelines(client.read_timeline(), metadata_table.read_metadata_timeline(client.storage))
 
 
 def _refuse_excluding_actions(

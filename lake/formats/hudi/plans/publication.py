@@ -45,8 +45,9 @@ def publish_plan(
 
     Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group can be rewritten. Raises Transient if the
     lock is taken, if the table's columns have changed, or if the lock was lost or a writer began meanwhile. The plan is
-    then removed from the timeline at once, if no writer has begun it; the caller has to withdraw it nevertheless.
-    Raises Rejected if the table can't be written to.
+    then removed from the timeline at once, unless a writer has begun it or it is a compaction that writers may have
+    seen (``must_execute``); the caller has to withdraw it nevertheless. Raises Rejected if the table can't be written
+    to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_GAP_TIMEOUT.total_seconds()
@@ -77,7 +78,7 @@ def _publish_now(
 
     Raises WriterBegan if a writer began since.
 
-    Raises Transient, after the plan was removed again, if the lock was lost or a writer began during the publication.
+    Raises Transient, after ``retract_publication``, if the lock was lost or a writer began during the publication.
     """
     timeline = check_preconditions(
         client, PUBLISHING, check=lambda _: refuse_stale_schema(client, client.read_schema()), fence=fence

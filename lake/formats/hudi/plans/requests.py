@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The removal of the requests of pending rewrites from the timeline.
+"""The removal of the requests of pending rewrites and cleans from the timeline.
 
 Failpoints: ``request_copied`` before the deletion of a request, ``request_deleted`` right after it.
 """
@@ -29,7 +29,7 @@ def delete_request(
     """Delete the request of the requested ``instant``; call it under the lock. Returns False if it had to be put back.
 
     Writers execute pending plans, and begin them without the lock. If a writer begins the instant right now, only the
-    request names the inputs: without it no writer could read the instant's plan, and none could roll it back. So a copy
+    request has its plan: without it no writer could read the instant's plan, and none could roll it back. So a copy
     is saved first; ``write_back_lost_requests`` uses it if the writer begins after the last check of this function, or
     if this process dies. ``is_needed`` gets the timeline after the deletion and returns True if the request must stay
     for another reason.
@@ -47,7 +47,7 @@ def delete_request(
 
 
 def write_back_lost_requests(client: HudiClient) -> None:
-    """Write back the requests of rewrites that a writer began during their withdrawal. Idempotent.
+    """Write back the requests of rewrites and cleans that a writer began during their withdrawal. Idempotent.
 
     See ``pending.request_copies``.
     """

@@ -113,6 +113,10 @@ def retract_publication(client: HudiClient, time: str, partitions: Collection[st
     Call it in the lock section of the publication. The writers' lock may be lost, and a removal under that lock would
     have to wait until its present holder has ended. The writers' lock isn't needed: writers begin a pending plan
     without it, and lakefold's own lock, which is verified, excludes every other lakefold.
+
+    Up to table version 6 a compaction stays while a deltacommit is pending, also one that was requested before the
+    compaction: a writer lists the pending compactions after it has requested its commit, so it may have seen this one
+    and may name its logs after it.
     """
     client.assert_lakefold_lock_held(_WITHDRAWING)
     instant = client.read_timeline().find_rewrite(time)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from lake.errors import Transient
+from lake.errors import Rejected, Transient
 from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import PARTITION_MARKER
-from lake.formats.hudi.files.storage import PROPERTIES, TableStorage
+from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table_properties
 from lake.formats.hudi.timeline.timeline import Timeline
 
 DIRECTORY = ".hoodie/metadata"
@@ -95,8 +95,23 @@ def metadata_table_exists(storage: TableStorage) -> bool:
     return storage.is_file(f"{DIRECTORY}/{PROPERTIES}")
 
 
+def read_metadata_timeline(storage: TableStorage) -> Timeline | None:
+    """Return the timeline of the table's metadata table; None if it has none, or if a writer drops it just now."""
+    if not metadata_table_exists(storage):
+        return None
+    try:
+        return Timeline(storage.subdirectory(DIRECTORY))
+    except Rejected:
+        if metadata_table_exists(storage):
+            raise
+        return None
+
+
 def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
-    """Yield the faults of the metadata table, each with its remedy; nothing if the properties name no index."""
+    """Yield the faults of the metadata table, each with its remedy; nothing if the properties name no index.
+
+    Raises Transient if a writer drops the metadata table or an index just now.
+    """
     named = index_names(timeline.properties)
     unfinished = timeline.properties.get(f"{_PARTITIONS}.inflight", "")
     if unfinished:
@@ -106,15 +121,17 @@ def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
         )
     if not named:
         return
-    if not metadata_table_exists(storage):
-        path = storage.path(DIRECTORY)
+    path, metadata = storage.path(DIRECTORY), read_metadata_timeline(storage)
+    missing = sorted(set(named) - {info.base_name for info in storage.children(DIRECTORY)})
+    # A writer that drops the metadata table or an index changes the properties first.
+    if (metadata is None or missing) and index_names(read_table_properties(storage)) != named:
+        raise Transient(f"{path}: a writer has changed {_PARTITIONS} since the table's properties were read")
+    if metadata is None:
         yield f"{_PARTITIONS} = {','.join(named)}, but {path} is not a metadata table; {_REBUILD_REMEDY}"
         return
-    missing = sorted(set(named) - {info.base_name for info in storage.children(DIRECTORY)})
     if missing:
-        path = storage.path(DIRECTORY)
         yield f"{_PARTITIONS} names {', '.join(missing)}, which {path} does not have; {_REBUILD_REMEDY}"
-    missing_commits = _missing_commits(timeline, Timeline(storage.subdirectory(DIRECTORY)))
+    missing_commits = _missing_commits(timeline, metadata)
     if missing_commits:
         yield (
             f"the metadata table lacks {len(missing_commits)} commits (first: {missing_commits[0]}), readers that list "
@@ -124,9 +141,8 @@ def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
 
 def find_missing_commits(storage: TableStorage, timeline: Timeline) -> list[str]:
     """Return the times of the commits that the table's metadata table lacks; an empty list without one."""
-    if not index_names(timeline.properties) or not metadata_table_exists(storage):
-        return []
-    return _missing_commits(timeline, Timeline(storage.subdirectory(DIRECTORY)))
+    metadata = read_metadata_timeline(storage) if index_names(timeline.properties) else None
+    return [] if metadata is None else _missing_commits(timeline, metadata)
 
 
 def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
@@ -154,7 +170,8 @@ def find_streaming_writer(storage: TableStorage, timeline: Timeline, is_dead: Ca
     ``is_dead`` returns True for an instant whose writer's heartbeat has expired. Returns None if there is no such
     instant.
     """
-    if not metadata_table_exists(storage):
+    metadata = read_metadata_timeline(storage)
+    if metadata is None:
         return None
-    parts = {instant.time for instant in Timeline(storage.subdirectory(DIRECTORY)).pending}
+    parts = {instant.time for instant in metadata.pending}
     return next((i.time for i in timeline.pending if i.time in parts and not is_dead(i.time)), None)
