@@ -158,6 +158,21 @@ def test_after_a_restore_that_left_one_late_write_cleans_and_the_restore_show_th
     assert zone_difference(files.ahead() or SECOND) == -9 * HOUR
 
 
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize("services", [["clean"], ["clean", "clean", "restore"]], ids=len)
+def test_after_a_restore_that_left_one_write_the_write_and_the_services_show_a_wrong_clock(
+    tmp_path: Path, layout: int, services: Sequence[str]
+) -> None:
+    """Chaos found it: lakefold committed with its own time, and the writer's next updates were hidden."""
+    files = Files(tmp_path, layout)
+    files.write(NOON, -90 * SECOND)
+    for minute, action in enumerate(services, start=1):
+        files.write(NOON + minute * 60 * SECOND, -90 * SECOND, action=action)
+    assert abs((files.ahead() or SECOND) + 90 * SECOND) < SECOND
+    files.write(NOON + 300 * SECOND)
+    assert files.ahead() is None, "until the clock was set right and a write shows it"
+
+
 def test_cleans_show_no_wrong_clock_since_they_may_be_lakefolds_own(tmp_path: Path) -> None:
     files = Files(tmp_path)
     for minute in range(4):

@@ -96,23 +96,33 @@ def writer_clock_offset(timeline: Timeline) -> tuple[timedelta, str] | None:
     copied or restored table are meaningless: the differences are then as far apart as the writes.
 
     If the last writes show no offset, as after a restore that removed most of them, the last cleans, rollbacks and
-    restores count, too, and begin and end of one action suffice. Such times show only another zone, and not a wrong
-    clock.
+    restores count, too. Begin and end of one action then suffice to show another zone. A wrong clock is shown only if a
+    write and another action agree: the other actions alone may be lakefold's own.
 
     Returns None if there are too few times, or if they don't agree.
     """
     found = _agreed_offset(timeline, _WRITE_KINDS, _MIN_WRITES)
     if found is None:
         found = _agreed_offset(timeline, _WRITE_KINDS | _SERVICE_KINDS, 1)
-        return found if found is not None and zone_difference(found[0]) else None
-    return found
+        if found is None or not (zone_difference(found.offset) or (found.actions > 1 and found.has_write)):
+            return None
+    return found.offset, found.last
 
 
 _ClockOffsets = list[tuple[timedelta, "_WriteStamp", int]]
 
 
-def _agreed_offset(timeline: Timeline, kinds: Collection[str], min_actions: int) -> tuple[timedelta, str] | None:
-    """Return the offset of the last actions of these kinds, and the last action that has it.
+class _Agreement(NamedTuple):
+    """The offset on which ``actions`` actions agree, the last of them, and whether a write is among them."""
+
+    offset: timedelta
+    last: str
+    actions: int
+    has_write: bool
+
+
+def _agreed_offset(timeline: Timeline, kinds: Collection[str], min_actions: int) -> _Agreement | None:
+    """Return the offset of the last actions of these kinds.
 
     Returns None if the stamps of at least ``min_actions`` actions don't agree.
     """
@@ -127,7 +137,12 @@ def _agreed_offset(timeline: Timeline, kinds: Collection[str], min_actions: int)
         return None
     if timeline.layout == 1 and agree[0][0] > -_MAX_REQUEST_DELAY and not zone_difference(agree[0][0]):
         return None
-    return agree[0][0], max((one for _, one, _ in agree), key=lambda one: one.written_at).description
+    return _Agreement(
+        offset=agree[0][0],
+        last=max((one for _, one, _ in agree), key=lambda one: one.written_at).description,
+        actions=len({number for _, _, number in agree}),
+        has_write=any(one.is_write for _, one, _ in agree),
+    )
 
 
 def _without_lagging(stamps: _ClockOffsets) -> Iterator[_ClockOffsets]:
@@ -175,6 +190,7 @@ class _WriteStamp(NamedTuple):
     claimed_at: datetime
     description: str
     written_at: datetime
+    is_write: bool
 
 
 def _read_stamps(timeline: Timeline, kinds: Collection[str]) -> Iterator[list[_WriteStamp]]:
@@ -187,7 +203,12 @@ def _read_stamps(timeline: Timeline, kinds: Collection[str]) -> Iterator[list[_W
         completed_at = None if timeline.layout == 1 else instant.completed_at
         named = ((instant.time, instant.requested_file), (completed_at, instant.completed_file))
         found = [
-            _WriteStamp(formed.replace(tzinfo=UTC), f"{instant.kind} {instant.time}", written_at)
+            _WriteStamp(
+                claimed_at=formed.replace(tzinfo=UTC),
+                description=f"{instant.kind} {instant.time}",
+                written_at=written_at,
+                is_write=instant.kind in _WRITE_KINDS,
+            )
             for time, name in named
             if (written_at := timeline.modified_at(name)) is not None and (formed := _parse_or_none(time)) is not None
         ]
