@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which columns of a new file are smaller without a dictionary, estimated from the rows of its first row group.
+
+The inputs do not tell: a column can have few values in each small file, and more in a row group than a dictionary can
+have. pyarrow then builds a dictionary, stores it, and goes on without one. This takes longer than the rest of writing
+the column.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from executors.nested_types import leaf_arrays, leaf_types
+
+#: pyarrow writes no larger dictionary
+_DICTIONARY_BYTES = 1 << 20
+#: a value that occurs this often on average is smaller as a reference, and runs of references take next to nothing
+_OCCURRENCES = 8
+#: numbers with one of eight hashes stand for all of them, wherever they occur
+_HASH_BITS = 3
+_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+#: the first values, of this size, stand for all where order matters, and for all strings
+_SAMPLE_BYTES = 1 << 20
+
+
+def leaves_without_dictionary(rows: pa.Table, is_compressed: Mapping[int, bool]) -> set[int]:
+    """Return the leaf columns that are smaller without a dictionary, among those in ``is_compressed``.
+
+    ``is_compressed`` has the leaf columns in question by their numbers.
+    """
+    found, first = set[int](), 0
+    for column in rows.columns:
+        behind = first + sum(1 for _ in leaf_types(column.type))
+        if not is_compressed.keys().isdisjoint(range(first, behind)):
+            chunks = [[part.drop_null() for part in leaf_arrays(chunk)] for chunk in column.chunks]
+            for leaf, parts in enumerate(zip(*chunks, strict=True), first):
+                if leaf in is_compressed and _is_smaller_plain(parts, is_compressed[leaf]):
+                    found.add(leaf)
+        first = behind
+    return found
+
+
+def _is_smaller_plain(parts: Sequence[pa.Array], is_compressed: bool) -> bool:
+    """Estimate whether values, a column's without nulls, are smaller without a dictionary. False for unusual types."""
+    kind = parts[0].type
+    if pat.is_primitive(kind) and not pat.is_boolean(kind):
+        numbers = np.concatenate([_bits(part) for part in parts])
+        hashes = numbers.astype(np.uint64) * _HASH_FACTOR
+        share, count = 1 << _HASH_BITS, len(numbers)
+        distinct = pc.unique(pa.array(numbers[hashes >> np.uint64(64 - _HASH_BITS) == 0]))
+        sample = pa.array(numbers[: _SAMPLE_BYTES // numbers.itemsize])
+    elif pat.is_string(kind) or pat.is_binary(kind):
+        sample = _first_strings(parts)
+        share, count = 1, len(sample)
+        distinct = pc.unique(sample)
+    else:
+        return False
+    references = len(distinct) * share
+    if references * _OCCURRENCES <= count:
+        return False
+    if distinct.nbytes * share > _DICTIONARY_BYTES:
+        return True
+    plain_bytes = _stored_bytes(sample, is_compressed) * count // len(sample)
+    dictionary_bytes = _stored_bytes(distinct, is_compressed) * share
+    return plain_bytes <= dictionary_bytes + count * (references - 1).bit_length() // 8
+
+
+def _bits(numbers: pa.Array) -> npt.NDArray[Any]:
+    """Return numbers, dates or times as unsigned integers with the same bits."""
+    kind = np.dtype(f"u{numbers.type.bit_width // 8}")
+    return np.frombuffer(numbers.buffers()[1], kind, len(numbers), numbers.offset * kind.itemsize)
+
+
+def _first_strings(parts: Sequence[pa.Array]) -> pa.Array:
+    taken, left = [], _SAMPLE_BYTES
+    for part in parts:
+        rows = left * len(part) // max(1, part.nbytes)
+        taken.append(part.slice(0, rows))
+        left -= part.nbytes
+        if left <= 0:
+            break
+    return pa.concat_arrays(taken)
+
+
+def _stored_bytes(values: pa.Array, is_compressed: bool) -> int:
+    """Return about how many bytes values take in a file; other codecs save about as much as Snappy."""
+    content = values.buffers()[-1]
+    lengths = 0 if pat.is_primitive(values.type) else len(values)
+    return lengths + (len(pa.compress(content, "snappy")) if is_compressed else content.size)
