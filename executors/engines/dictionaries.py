@@ -6,7 +6,7 @@ have. pyarrow then builds a dictionary, stores it, and goes on without one. This
 the column.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ _OCCURRENCES = 8
 #: numbers with one of eight hashes stand for all of them, wherever they occur
 _HASH_BITS = 3
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-#: the first values, of this size, stand for all where order matters, and for all strings
+#: the first values, of this size, stand for all where order matters, and for strings and nested values
 _SAMPLE_BYTES = 1 << 20
 
 
@@ -37,27 +37,30 @@ def leaves_without_dictionary(rows: pa.Table, is_compressed: Mapping[int, bool])
     for column in rows.columns:
         behind = first + sum(1 for _ in leaf_types(column.type))
         if not is_compressed.keys().isdisjoint(range(first, behind)):
-            chunks = [[part.drop_null() for part in leaf_arrays(chunk)] for chunk in column.chunks]
-            for leaf, parts in enumerate(zip(*chunks, strict=True), first):
-                if leaf in is_compressed and _is_smaller_plain(parts, is_compressed[leaf]):
+            for leaf, values in enumerate(leaf_arrays(_sample(column)), first):
+                if leaf in is_compressed and _is_smaller_plain(values.drop_null(), is_compressed[leaf]):
                     found.add(leaf)
         first = behind
     return found
 
 
-def _is_smaller_plain(parts: Sequence[pa.Array], is_compressed: bool) -> bool:
-    """Estimate whether values, a column's without nulls, are smaller without a dictionary. False for unusual types."""
-    kind = parts[0].type
+def _sample(column: pa.ChunkedArray) -> pa.Array:
+    """Return all numbers of a column, or the first values of another column."""
+    if not pat.is_primitive(column.type):
+        column = column.slice(0, max(1, _SAMPLE_BYTES * len(column) // max(1, column.nbytes)))
+    return column.combine_chunks()
+
+
+def _is_smaller_plain(values: pa.Array, is_compressed: bool) -> bool:
+    """Estimate whether values without nulls are smaller without a dictionary. Returns False for unusual types."""
+    kind, count = values.type, len(values)
     if pat.is_primitive(kind) and not pat.is_boolean(kind):
-        numbers = np.concatenate([_bits(part) for part in parts])
+        numbers = _bits(values)
         hashes = numbers.astype(np.uint64) * _HASH_FACTOR
-        share, count = 1 << _HASH_BITS, len(numbers)
-        distinct = pc.unique(pa.array(numbers[hashes >> np.uint64(64 - _HASH_BITS) == 0]))
-        sample = pa.array(numbers[: _SAMPLE_BYTES // numbers.itemsize])
+        share, distinct = 1 << _HASH_BITS, pc.unique(pa.array(numbers[hashes >> np.uint64(64 - _HASH_BITS) == 0]))
+        first = pa.array(numbers[: _SAMPLE_BYTES // numbers.itemsize])
     elif pat.is_string(kind) or pat.is_binary(kind):
-        sample = _first_strings(parts)
-        share, count = 1, len(sample)
-        distinct = pc.unique(sample)
+        share, distinct, first = 1, pc.unique(values), values
     else:
         return False
     references = len(distinct) * share
@@ -65,7 +68,7 @@ def _is_smaller_plain(parts: Sequence[pa.Array], is_compressed: bool) -> bool:
         return False
     if distinct.nbytes * share > _DICTIONARY_BYTES:
         return True
-    plain_bytes = _stored_bytes(sample, is_compressed) * count // len(sample)
+    plain_bytes = _stored_bytes(first, is_compressed) * count // len(first)
     dictionary_bytes = _stored_bytes(distinct, is_compressed) * share
     return plain_bytes <= dictionary_bytes + count * (references - 1).bit_length() // 8
 
@@ -74,17 +77,6 @@ def _bits(numbers: pa.Array) -> npt.NDArray[Any]:
     """Return numbers, dates or times as unsigned integers with the same bits."""
     kind = np.dtype(f"u{numbers.type.bit_width // 8}")
     return np.frombuffer(numbers.buffers()[1], kind, len(numbers), numbers.offset * kind.itemsize)
-
-
-def _first_strings(parts: Sequence[pa.Array]) -> pa.Array:
-    taken, left = [], _SAMPLE_BYTES
-    for part in parts:
-        rows = left * len(part) // max(1, part.nbytes)
-        taken.append(part.slice(0, rows))
-        left -= part.nbytes
-        if left <= 0:
-            break
-    return pa.concat_arrays(taken)
 
 
 def _stored_bytes(values: pa.Array, is_compressed: bool) -> int:
