@@ -54,12 +54,14 @@ def _sample(column: pa.ChunkedArray) -> pa.Array:
 def _is_smaller_plain(values: pa.Array, is_compressed: bool) -> bool:
     """Estimate whether values without nulls are smaller without a dictionary. Returns False for unusual types."""
     kind, count = values.type, len(values)
+    if not count:
+        return False
     if pat.is_primitive(kind) and not pat.is_boolean(kind):
         numbers = _bits(values)
         hashes = numbers.astype(np.uint64) * _HASH_FACTOR
         share, distinct = 1 << _HASH_BITS, pc.unique(pa.array(numbers[hashes >> np.uint64(64 - _HASH_BITS) == 0]))
         first = pa.array(numbers[: _SAMPLE_BYTES // numbers.itemsize])
-    elif pat.is_string(kind) or pat.is_binary(kind):
+    elif pat.is_string(kind) or pat.is_binary(kind) or pat.is_fixed_size_binary(kind):
         share, distinct, first = 1, pc.unique(values), values
     else:
         return False
@@ -81,6 +83,12 @@ def _bits(numbers: pa.Array) -> npt.NDArray[Any]:
 
 def _stored_bytes(values: pa.Array, is_compressed: bool) -> int:
     """Return about how many bytes values take in a file; other codecs save about as much as Snappy."""
-    content = values.buffers()[-1]
-    lengths = 0 if pat.is_primitive(values.type) else len(values)
+    _, *others, content = values.buffers()
+    if others:
+        ends = np.frombuffer(others[0], np.int32)[values.offset :][: len(values) + 1]
+        start, behind, lengths = int(ends[0]), int(ends[-1]), len(values)
+    else:
+        width = values.type.bit_width // 8
+        start, behind, lengths = values.offset * width, (values.offset + len(values)) * width, 0
+    content = content.slice(start, behind - start)
     return lengths + (len(pa.compress(content, "snappy")) if is_compressed else content.size)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from test_arrow_engine import read, rewrite, task_of, write
 
 from executors.datafiles.thrift import I32, LIST, STRUCT, encode, find_field
+from executors.engines.dictionaries import leaves_without_dictionary
 
 SIZES = random.Random(25)
 ROWS = 40_000
@@ -120,3 +121,16 @@ def test_a_field_is_found_behind_any_others_or_reported_as_missing(fields: dict[
     assert data[start:end] == alone[1:-1]
     with pytest.raises(ValueError, match=r"cut short"):
         find_field(data[: end - 1], number)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.binary(16)])
+def test_the_first_texts_stand_for_all_wherever_they_are_in_memory(kind: pa.DataType):
+    """Nine of ten texts occur once: a dictionary of them is as large as they are, and there are references to it."""
+    texts = [SIZES.randbytes(8).hex() if n % 10 else "the same as others" for n in range(1 << 18)]
+    rows = pa.table({"text": pa.array([text[:16] for text in texts], pa.string()).cast(pa.binary()).cast(kind)})
+    few = pa.table({"text": rows["text"].slice(0, 400).take(pa.array([n % 400 for n in range(1 << 18)]))})
+    for table, expected in ((rows, {0}), (rows.slice(1000, 50_000), {0}), (few, set()), (few.slice(9, 50_000), set())):
+        for is_compressed in (True, False):
+            assert leaves_without_dictionary(table, {0: is_compressed}) == expected
+    assert leaves_without_dictionary(rows, {}) == set()
+    assert leaves_without_dictionary(pa.table({"text": pa.array([None, None], kind)}), {0: True}) == set()
