@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_arrow_engine import read, rewrite, task_of, write
+from test_arrow_engine import altered, read, rewrite, task_of, write
 
-from executors.datafiles.thrift import I32, LIST, STRUCT, encode, find_field
+from executors.datafiles.thrift import I32, LIST, STRUCT, Struct, encode, find_field
 from executors.engines.dictionaries import leaves_without_dictionary
 
 SIZES = random.Random(25)
@@ -98,6 +98,25 @@ def test_decimals_stay_as_they_are_stored_with_their_bounds(tmp_path: Path):
             groups = [before.row_group(group).column(number).statistics for group in range(before.num_row_groups)]
             if statistics.has_min_max:
                 assert (statistics.min, statistics.max) == (min(s.min for s in groups), max(s.max for s in groups))
+
+
+def test_decimals_of_one_size_are_kept_as_integers_in_one_column_and_as_bytes_in_another(tmp_path: Path):
+    def with_decimal(fields: Struct) -> None:
+        column = fields[2][1][1][1]
+        column |= {6: (I32, 5), 7: (I32, 2), 8: (I32, 15), 10: (STRUCT, {5: (STRUCT, {1: (I32, 2), 2: (I32, 15)})})}
+
+    values = [Decimal(n).scaleb(-2) for n in (-12345, 99, 1234567)]
+    rows = pa.table({"integer": [-12345, 99, 1234567], "bytes": pa.array(values, pa.decimal128(15, 2))})
+    paths = [
+        altered(
+            write(tmp_path / f"{n}.parquet", rows, store_decimal_as_integer=False, store_schema=False), with_decimal
+        )
+        for n in range(2)
+    ]
+    (path,) = rewrite(task_of(paths, tmp_path))
+    assert [read(path).column(name).to_pylist() for name in rows.column_names] == [values * 2] * 2
+    schema = pq.read_metadata(path).schema
+    assert [schema.column(n).physical_type for n in range(2)] == ["INT64", "FIXED_LEN_BYTE_ARRAY"]
 
 
 @pytest.mark.parametrize("name", ["ARROW:schema", "word"])
