@@ -35,12 +35,12 @@ def measure(engine: str, source: Path, folder: Path) -> dict[str, float]:
     from bench.processes import memory
     from executors.engines.arrow import ArrowEngine
     from executors.engines.backends import InProcessBackend
+    from executors.engines.spark_tasks import prepare_worker
     from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
     from lake.engines import RewriteTask
     from lake.plan import RewriteOptions
 
-    # As Spark's workers do, see executors.engines.spark_tasks.
-    pa.set_memory_pool(pa.system_memory_pool())
+    prepare_worker(({}, {}))
     kinds = {"stitch": ParquetStitchEngine, "hybrid": HybridEngine, "arrow": ArrowEngine}
     rewriter = kinds[engine](InProcessBackend(1))
     options = RewriteOptions(target_file_max_bytes=TARGET_BYTES, engine=engine)

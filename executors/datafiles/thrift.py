@@ -70,6 +70,28 @@ def find_values(data: bytes, at: int, wanted: Wanted) -> tuple[list[Any], int]:
     return found, end
 
 
+def find_field(data: bytes, number: int) -> tuple[int, int]:
+    """Return the position of a field's value in the struct at the beginning of ``data``, and the position behind it.
+
+    The fields before it have lower numbers. Raises ValueError if there is no such field, or no struct.
+    """
+    at = current = 0
+    try:
+        while current < number:
+            head, at = data[at], at + 1
+            kind, step = head & 15, head >> 4
+            if head == 0 or step == 0:
+                break
+            current += step
+            start = at
+            at = at if kind <= FALSE else _end_of_value(data, at, kind)
+            if current == number:
+                return start, at
+    except (IndexError, RecursionError) as error:
+        raise ValueError("cut short, or no struct of Thrift's compact protocol") from error
+    raise ValueError(f"a struct without field {number}")
+
+
 def replace_values(data: bytes, start: int, end: int, values: Iterable[tuple[int, int, int]]) -> bytes:
     """Return ``data[start:end]`` with other integers.
 

@@ -8,9 +8,10 @@ use it.
 
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from executors.datafiles.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode, encode
+from executors.datafiles.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode, encode, find_field
 from executors.engines.special_floats import SpecialFloats
 
 MAGIC = b"PAR1"
@@ -29,7 +30,10 @@ _COLUMN_INDEX = (6, 7)
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
 _TYPE, _REPETITION, _NAME, _CHILDREN, _FIELD_ID = 1, 3, 4, 5, 9
 _REQUIRED, _OPTIONAL = 0, 1
-_INT64 = 2
+_INT32, _INT64 = 1, 2
+_CONVERTED_TYPE, _SCALE_AND_PRECISION, _LOGICAL_TYPE = 6, (7, 8), 10
+#: among the converted types, and among the logical ones
+_DECIMAL = 5
 #: the order of a column's values is that of its type
 _ORDER_OF_TYPE: Struct = {1: (STRUCT, {})}
 _KEY, _VALUE = 1, 2
@@ -252,6 +256,33 @@ class RawParquetFooter:
                 if leaf in values.nan_columns | values.zero_columns:
                     _drop(meta, _BLOOM_FILTER)
         return encode(fields)
+
+
+def with_stored_decimals(footer: bytes) -> bytes:
+    """Return a footer for the same pages in which decimals that are stored as integers are these integers.
+
+    pyarrow reads and writes integers as they are, and makes decimals of 16 bytes from decimals. Raises ValueError for
+    no footer.
+    """
+    start, end = find_field(footer, _SCHEMA)
+    return footer[:start] + _with_stored_decimals(footer[start:end]) + footer[end:]
+
+
+@lru_cache(maxsize=16)
+def _with_stored_decimals(schema: bytes) -> bytes:
+    head, stop = bytes([_SCHEMA << 4 | LIST]), b"\0"
+    fields = decode(head + schema + stop)
+    decimals = [one for one in fields[_SCHEMA][1][1] if _is_stored_decimal(one)]
+    for one in decimals:
+        _drop(one, (_CONVERTED_TYPE, *_SCALE_AND_PRECISION, _LOGICAL_TYPE))
+    return encode(fields)[len(head) : -len(stop)] if decimals else schema
+
+
+def _is_stored_decimal(element: Struct) -> bool:
+    is_decimal = element.get(_CONVERTED_TYPE, (I32, None))[1] == _DECIMAL or (
+        _LOGICAL_TYPE in element and _DECIMAL in element[_LOGICAL_TYPE][1]
+    )
+    return is_decimal and _TYPE in element and element[_TYPE][1] in (_INT32, _INT64)
 
 
 def _key_values(entries: Mapping[str, str]) -> list[Struct]:

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyarrow import fs as pafs
 
+from executors.engines.dictionaries import leaves_without_dictionary
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
 from executors.engines.special_floats import SpecialFloatTracker
@@ -64,6 +66,12 @@ class ParquetWriteSettings:
             for path, column in zip(paths, self.layout.columns, strict=True)
             if column.has_bloom_filter
         }
+        #: by number and path the columns that may turn out to be smaller without a dictionary
+        self._questionable = {
+            leaf: path
+            for leaf, (path, column) in enumerate(zip(paths, self.layout.columns, strict=True))
+            if not column.is_plain and not column.has_dictionaries
+        }
         return {
             "compression": codecs,
             "compression_level": {path: _LEVELS[codec] for path, codec in codecs.items() if codec in _LEVELS} or None,
@@ -91,6 +99,16 @@ class ParquetWriteSettings:
         with self.open_writer(sink):
             pass
         return pq.read_metadata(pa.BufferReader(sink.getvalue()))
+
+    def without_useless_dictionaries(self, rows: pa.Table) -> "ParquetWriteSettings":
+        """Return the settings for a file that begins with ``rows``: without dictionaries that would make it larger."""
+        codecs = self._options["compression"]
+        compressed = {leaf: codecs[path] != "NONE" for leaf, path in self._questionable.items()}
+        plain = {self._questionable[leaf] for leaf in leaves_without_dictionary(rows, compressed)}
+        found = copy(self)
+        kept = [path for path in self._options["use_dictionary"] if path not in plain]
+        found._options = self._options | {"use_dictionary": kept}
+        return found
 
     def open_writer(self, sink: Any, columns: Sequence[str] | None = None) -> pq.ParquetWriter:
         """Open a writer to ``sink``. The file that it writes is not final: its footer is pyarrow's.
@@ -133,16 +151,13 @@ class ParquetOutput:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._special_floats = SpecialFloatTracker(settings.schema)
+        #: opened with the first row group, whose rows determine its settings
+        self._writer: pq.ParquetWriter | None = None
         self.rows = self.bytes = 0
 
     def __enter__(self) -> "ParquetOutput":
         self._sink = self._filesystem.open_output_stream(self._path, compression=None)
-        try:
-            self._tail = FooterReplacingStream(self._sink)
-            self._writer = self._settings.open_writer(self._tail)
-        except BaseException:
-            self._abort()
-            raise
+        self._tail = FooterReplacingStream(self._sink)
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -164,6 +179,8 @@ class ParquetOutput:
         self._pending_rows = self._pending_bytes = 0
         _verify_categories(rows, self._settings.layout.max_categories)
         self._special_floats.add(rows)
+        if self._writer is None:
+            self._writer = self._settings.without_useless_dictionaries(rows).open_writer(self._tail)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         if is_large:
             del rows
@@ -176,8 +193,9 @@ class ParquetOutput:
             return
         try:
             self._flush()
+            writer = self._writer or self._settings.open_writer(self._tail)
             self._tail.buffer_rest()
-            self._writer.close()
+            writer.close()
             shape = self._settings.layout
             self.bytes = self._tail.write_with_footer(
                 shape.footer,
@@ -195,7 +213,8 @@ class ParquetOutput:
 
     def _abort(self) -> None:
         with suppress(Exception):
-            self._writer.close()
+            if self._writer is not None:
+                self._writer.close()
         with suppress(Exception):
             self._sink.close()
         with suppress(OSError):

@@ -239,6 +239,7 @@ def rewrite_bundle(
         except LakefoldError as error:
             ended = error
         found.append((task.group, ended, time.process_time() - began))
+    _release_memory()
     return found
 
 
@@ -246,10 +247,19 @@ def prepare_worker(configuration: tuple[Mapping[str, str], Mapping[str, str]]) -
     """Set up Spark's Python worker for the code of a task. ``configuration`` has the settings of S3 and of HDFS."""
     import pyarrow as pa
 
-    # The default pool would keep freed memory in a worker that Spark uses again.
-    pa.set_memory_pool(pa.system_memory_pool())
+    # mimalloc, the default, keeps freed memory in a worker that Spark uses again. malloc spends a sixth of a rewrite on
+    # fresh pages from the system. jemalloc is missing on some platforms.
+    has_jemalloc = "jemalloc" in pa.supported_memory_backends()
+    pa.set_memory_pool(pa.jemalloc_memory_pool() if has_jemalloc else pa.system_memory_pool())
     s3.configure(configuration[0])
     hdfs.use_configuration(configuration[1])
+
+
+def _release_memory() -> None:
+    """Return the memory of a rewrite to the system, also if Spark keeps the worker for a next task."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
 
 
 _lock = threading.Lock()
