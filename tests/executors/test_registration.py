@@ -65,8 +65,8 @@ def test_a_plan_whose_table_a_scan_would_refuse_now_is_not_executed(bench: Bench
     monkeypatch.setattr(bench.format, "check", check)
     bench.format.hooks["prepare"] = raising(AssertionError("the table was changed"))
     outcome = bench.run()
-    assert (outcome.result, outcome.error) == (RunResult.FAILED, refusal)
-    assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("failed", before, 0)
+    assert (outcome.result, outcome.error) == (RunResult.CANCELLED, refusal)
+    assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("cancelled", before, 0)
 
 
 def test_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Bench, monkeypatch: pytest.MonkeyPatch):
@@ -86,7 +86,7 @@ def test_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Bench,
         bench.expire()
         if bench.rescue("second") is None:
             bench.run()
-    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("failed", {}, ())
+    assert (bench.state(plan), bench.pending(), bench.unowned()) == ("cancelled", {}, ())
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
