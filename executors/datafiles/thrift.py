@@ -73,18 +73,18 @@ def find_values(data: bytes, at: int, wanted: Wanted) -> tuple[list[Any], int]:
 def find_field(data: bytes, number: int) -> tuple[int, int]:
     """Return the position of a field's value in the struct at the beginning of ``data``, and the position behind it.
 
-    The fields before it have lower numbers. Raises ValueError if there is no such field, or no struct.
+    Raises ValueError if there is no such field, or no struct.
     """
     at = current = 0
     try:
-        while current < number:
-            head, at = data[at], at + 1
+        while head := data[at]:
             kind, step = head & 15, head >> 4
-            if head == 0 or step == 0:
-                break
-            current += step
-            start = at
-            at = at if kind <= FALSE else _end_of_value(data, at, kind)
+            if step:
+                current, start = current + step, at + 1
+            else:  # the number itself follows
+                value, start = varint_at(data, at + 1)
+                current = (value >> 1) ^ -(value & 1)
+            at = start if kind <= FALSE else _end_of_value(data, start, kind)
             if current == number:
                 return start, at
     except (IndexError, RecursionError) as error:

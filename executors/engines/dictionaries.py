@@ -6,7 +6,7 @@ have. pyarrow then builds a dictionary, stores it, and goes on without one. This
 the column.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ _HASH_BITS = 3
 _HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 #: the first values, of this size, stand for all where order matters, and for strings and nested values
 _SAMPLE_BYTES = 1 << 20
+#: numbers that are hashed at a time: hashes take 8 bytes each, and a row group may have tens of millions
+_NUMBERS_AT_ONCE = 1 << 20
 
 
 def leaves_without_dictionary(rows: pa.Table, is_compressed: Mapping[int, bool]) -> set[int]:
@@ -37,33 +39,36 @@ def leaves_without_dictionary(rows: pa.Table, is_compressed: Mapping[int, bool])
     for column in rows.columns:
         behind = first + sum(1 for _ in leaf_types(column.type))
         if not is_compressed.keys().isdisjoint(range(first, behind)):
-            for leaf, values in enumerate(leaf_arrays(_sample(column)), first):
-                if leaf in is_compressed and _is_smaller_plain(values.drop_null(), is_compressed[leaf]):
+            kinds = list(leaf_types(column.type))
+            for leaf, (kind, parts) in enumerate(zip(kinds, _leaves(column), strict=True), first):
+                if leaf in is_compressed and _is_smaller_plain(kind, parts, is_compressed[leaf]):
                     found.add(leaf)
         first = behind
     return found
 
 
-def _sample(column: pa.ChunkedArray) -> pa.Array:
-    """Return all numbers of a column, or the first values of another column."""
-    if not pat.is_primitive(column.type):
-        column = column.slice(0, max(1, _SAMPLE_BYTES * len(column) // max(1, column.nbytes)))
-    return column.combine_chunks()
+def _leaves(column: pa.ChunkedArray) -> Iterator[Iterable[pa.Array]]:
+    """Yield the values of each leaf of a column in parts: all numbers, or the first values of another column."""
+    if pat.is_primitive(column.type):
+        starts = range(0, len(column), _NUMBERS_AT_ONCE)
+        yield (column.slice(start, _NUMBERS_AT_ONCE).combine_chunks() for start in starts)
+        return
+    sample = column.slice(0, max(1, _SAMPLE_BYTES * len(column) // max(1, column.nbytes)))
+    for values in leaf_arrays(sample.combine_chunks()):
+        yield [values]
 
 
-def _is_smaller_plain(values: pa.Array, is_compressed: bool) -> bool:
-    """Estimate whether values without nulls are smaller without a dictionary. Returns False for unusual types."""
-    kind, count = values.type, len(values)
-    if not count:
-        return False
+def _is_smaller_plain(kind: pa.DataType, parts: Iterable[pa.Array], is_compressed: bool) -> bool:
+    """Estimate whether values are smaller without a dictionary; nulls don't count. Returns False for unusual types."""
     if pat.is_primitive(kind) and not pat.is_boolean(kind):
-        numbers = _bits(values)
-        hashes = numbers.astype(np.uint64) * _HASH_FACTOR
-        share, distinct = 1 << _HASH_BITS, pc.unique(pa.array(numbers[hashes >> np.uint64(64 - _HASH_BITS) == 0]))
-        first = pa.array(numbers[: _SAMPLE_BYTES // numbers.itemsize])
+        share = 1 << _HASH_BITS
+        count, distinct, first = _count_distinct(parts)
     elif pat.is_string(kind) or pat.is_binary(kind) or pat.is_fixed_size_binary(kind):
-        share, distinct, first = 1, pc.unique(values), values
+        first = pa.concat_arrays([part.drop_null() for part in parts])
+        share, count, distinct = 1, len(first), pc.unique(first)
     else:
+        return False
+    if not count:
         return False
     references = len(distinct) * share
     if references * _OCCURRENCES <= count:
@@ -73,6 +78,22 @@ def _is_smaller_plain(values: pa.Array, is_compressed: bool) -> bool:
     plain_bytes = _stored_bytes(first, is_compressed) * count // len(first)
     dictionary_bytes = _stored_bytes(distinct, is_compressed) * share
     return plain_bytes <= dictionary_bytes + count * (references - 1).bit_length() // 8
+
+
+def _count_distinct(parts: Iterable[pa.Array]) -> tuple[int, pa.Array, pa.Array]:
+    """Return how many numbers there are, the distinct ones with one of the hashes, and the first numbers."""
+    count, found, first = 0, [pa.array([])], pa.array([])
+    for part in parts:
+        numbers = _bits(part.drop_null())
+        if not len(numbers):
+            continue
+        if not count:
+            first = pa.array(numbers[: _SAMPLE_BYTES // numbers.itemsize])
+            found.clear()
+        count += len(numbers)
+        hashes = numbers.astype(np.uint64) * _HASH_FACTOR
+        found.append(pc.unique(pa.array(numbers[hashes >> np.uint64(64 - _HASH_BITS) == 0])))
+    return count, pc.unique(pa.concat_arrays(found)), first
 
 
 def _bits(numbers: pa.Array) -> npt.NDArray[Any]:

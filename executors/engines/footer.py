@@ -261,11 +261,13 @@ class RawParquetFooter:
 def with_stored_decimals(footer: bytes) -> bytes:
     """Return a footer for the same pages in which decimals that are stored as integers are these integers.
 
-    pyarrow reads and writes integers as they are, and makes decimals of 16 bytes from decimals. Raises ValueError for
-    no footer.
+    pyarrow reads and writes integers as they are, and makes decimals of 16 bytes from decimals. Returns ``footer``
+    itself if it has no such decimals. Raises ValueError for no footer.
     """
     start, end = find_field(footer, _SCHEMA)
-    return footer[:start] + _with_stored_decimals(footer[start:end]) + footer[end:]
+    schema = footer[start:end]
+    stored = _with_stored_decimals(schema)
+    return footer if stored == schema else footer[:start] + stored + footer[end:]
 
 
 @lru_cache(maxsize=16)

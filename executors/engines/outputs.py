@@ -184,7 +184,7 @@ class ParquetOutput:
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         if is_large:
             del rows
-            # malloc keeps freed memory in fragments that the next row group does not fit into.
+            # The allocator keeps freed memory in fragments that the next row group does not fit into.
             pa.default_memory_pool().release_unused()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -2,9 +2,11 @@
 """How the engine ``arrow`` stores columns: with a dictionary if this is smaller, decimals as in the inputs."""
 
 import random
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -153,3 +155,26 @@ def test_the_first_texts_stand_for_all_wherever_they_are_in_memory(kind: pa.Data
             assert leaves_without_dictionary(table, {0: is_compressed}) == expected
     assert leaves_without_dictionary(rows, {}) == set()
     assert leaves_without_dictionary(pa.table({"text": pa.array([None, None], kind)}), {0: True}) == set()
+
+
+@pytest.mark.parametrize("kind", [pa.int16(), pa.int64()])
+def test_the_choice_of_dictionaries_takes_little_memory_for_many_rows(kind: pa.DataType):
+    """A row group of one narrow column has tens of millions of rows."""
+    rows = pa.table({"n": pa.array(np.arange(1 << 23) % 30_000, kind)})
+    tracemalloc.start()
+    before = pa.default_memory_pool().max_memory()
+    try:
+        assert leaves_without_dictionary(rows, {0: True}) == set()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 48 << 20
+    assert pa.default_memory_pool().max_memory() - before < 48 << 20
+
+
+def test_a_field_is_found_behind_fields_whose_numbers_are_written_out():
+    """Thrift's compact protocol permits the number of a field instead of its distance to the field before it."""
+    data = bytes([5, 2, 8, 0x16, 6, 0])  # field 1 with its number, field 2 with its distance, the end
+    assert (find_field(data, 1), find_field(data, 2)) == ((2, 3), (4, 5))
+    with pytest.raises(ValueError, match="without field 4"):
+        find_field(data, 4)

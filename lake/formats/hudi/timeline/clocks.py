@@ -21,7 +21,7 @@ _BOOTSTRAP_PREFIX = "0000"
 _TIME_DIGITS = 17
 #: the kinds of instants by which writers commit
 _WRITE_KINDS = frozenset({"commit", "deltacommit", "replacecommit"})
-#: other actions of writers; some may be lakefold's own, so they show a zone only if too few writes show one
+#: other actions of writers; some may be lakefold's own, so they count only if too few writes show a clock
 _SERVICE_KINDS = frozenset({"clean", "rollback", "restore"})
 #: the largest number of last actions, and the smallest number of writes, from which the writers' clock is estimated
 _MAX_ACTIONS, _MIN_WRITES = 5, 2
