@@ -15,6 +15,7 @@ from answers.readers import Answer, files, in_duckdb, in_duckdb_unskipped, in_py
 from answers.spark import OPTIONS, Files, Written, in_spark, in_spark_unskipped, settings
 from support import SOAK
 
+from executors.engines import outputs
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.spark_sql import SparkEngine
@@ -136,6 +137,13 @@ def test_every_reader_answers_over_the_files_into_which_each_engine_split_a_file
         assert list(case.wrong(kind, split)) == []
 
 
+def test_every_reader_answers_over_new_files_with_dictionaries_as_before(case: Case, monkeypatch: pytest.MonkeyPatch):
+    """The few rows of a case are smaller without dictionaries, in which readers look values up."""
+    monkeypatch.setattr(outputs, "leaves_without_dictionary", lambda *_: set())
+    made = case.rewritten("parquet", "with-dictionaries").items()
+    assert list(case.wrong("parquet", {number: one for number, one in made if one.engine == "arrow"})) == []
+
+
 @pytest.mark.parametrize("forgotten", ["nan_columns", "zero_columns"])
 def test_bounds_and_dictionaries_that_hide_rows_are_found(case: Case, monkeypatch: pytest.MonkeyPatch, forgotten: str):
     told = SpecialFloatTracker.of_row_groups
@@ -147,6 +155,8 @@ def test_bounds_and_dictionaries_that_hide_rows_are_found(case: Case, monkeypatc
         return found
 
     monkeypatch.setattr(SpecialFloatTracker, "of_row_groups", untold)
+    # The few rows of a case are smaller without dictionaries.
+    monkeypatch.setattr(outputs, "leaves_without_dictionary", lambda *_: set())
     new = {
         number: one
         for number, one in case.rewritten("parquet", f"without-{forgotten}").items()

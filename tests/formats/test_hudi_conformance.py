@@ -192,7 +192,7 @@ def test_hudis_own_conflict_resolution_lets_the_writer_win_if_both_sides_configu
     run: Run, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK | WRITER_WINS_OPTIONS)
-    monkeypatch.setattr(execute, "check_clustering_commit", lambda *_: None)
+    monkeypatch.setattr(execute, "check_clustering_inputs", lambda *_: None)
     plan = table.plan()
     with table.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)

@@ -232,7 +232,7 @@ def test_trap_a_lock_file_that_a_writer_removed_is_noticed_before_the_commit(
     lock = trips.base / ".hoodie/lock"
     rows_before = trips.rows()
     plan = trips.plan()
-    check = execute.check_clustering_commit
+    check = execute.check_clustering_inputs
 
     def take_away(*arguments: Any) -> None:
         check(*arguments)
@@ -242,7 +242,7 @@ def test_trap_a_lock_file_that_a_writer_removed_is_noticed_before_the_commit(
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         with monkeypatch.context() as patch:
-            patch.setattr(execute, "check_clustering_commit", take_away)
+            patch.setattr(execute, "check_clustering_inputs", take_away)
             with pytest.raises(Transient, match="lost while committing: the lock file was taken away by another"):
                 writer.commit(rewrite)
         assert FORMAT.find_commit(trips.ref, plan.plan_id) is None
@@ -262,14 +262,14 @@ def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
     rows_before = trips.rows()
     plan = trips.plan()
     inside, go_on = threading.Event(), threading.Event()
-    check = execute.check_clustering_commit
+    check = execute.check_clustering_inputs
 
     def slow(*arguments: Any) -> None:
         check(*arguments)
         inside.set()
         assert go_on.wait(60)
 
-    monkeypatch.setattr(execute, "check_clustering_commit", slow)
+    monkeypatch.setattr(execute, "check_clustering_inputs", slow)
     withdrawn: list[int] = []
 
     def take_over() -> None:

@@ -201,7 +201,7 @@ class HudiWriter:
     def check_inputs(self, rewrite: Rewrite) -> None:
         """See ``ChecksInputs``."""
         with translated_errors(self.table, "checking the inputs of a rewrite"):
-            execute.check_inputs(self._open(rewrite.prepared.plan), rewrite)
+            execute.check_inputs(self._open(rewrite.prepared.plan), rewrite.prepared)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``. Only files that this writer itself has written can be committed.

@@ -273,17 +273,18 @@ class Halts:
             return False
 
         wait_for(halt, f"{self._halted_table} is not registered", _HALTED_WITHIN_SECONDS, every=1)
+        # Plans of a former name may be shown under this one only later.
         return self._plans(installation, "inflight") | self._plans(installation, "completed")
 
     def resume(self, installation: Installation, begun: Collection[str]) -> None:
         """End the halt. No plan but those that were ``begun`` has been completed during it."""
-        if more := self._plans(installation, "completed").difference(begun):
+        if more := self._plans(installation, "completed", "--table", self._halted_table).difference(begun):
             self._wrong(f"completed while {self._halted_table} was halted: {sorted(more)}")
         installation.run("resume", self._halted_table)
         self._halted_table = ""
 
-    def _plans(self, installation: Installation, state: str) -> set[str]:
-        plans = installation.json("plans", "list", "--state", state, "--table", self._halted_table, "--limit", "1000")
+    def _plans(self, installation: Installation, state: str, *words: str) -> set[str]:
+        plans = installation.json("plans", "list", "--state", state, "--limit", "1000", *words)
         # Commits that a rebuilt database finds in the table become plans of the sweep.
         return {plan["plan_id"] for plan in plans if plan["actor"] != "sweep"}
 

@@ -38,7 +38,6 @@ from lake.formats.hudi.plans.input_checks import (
     read_live_slices,
     record_log_sizes,
     refuse_changed_logs,
-    require_outputs,
     stale_reason,
 )
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions, unchanged_instant_check
@@ -47,7 +46,7 @@ from lake.formats.hudi.plans.schema_changes import refuse_stale_schema
 from lake.formats.hudi.plans.withdrawal import is_work_of_other_attempt
 from lake.formats.hudi.timeline.timeline import Instant, InstantState, planned_slices
 from lake.plan import Plan, PlanKind
-from lake.ports import PreparedPlan, Rewrite
+from lake.ports import PreparedPlan
 
 #: the timeline action of a rewrite's commit
 ACTION_OF_KIND = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
@@ -97,14 +96,13 @@ def _check_requested(client: HudiClient, plan: Plan) -> None:
     refuse_stale_schema(client, client.read_schema())
 
 
-def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict unless ``rewrite`` can be committed on its adopted instant; call it under the lock."""
-    plan = rewrite.prepared.plan
+def check_adopted_inputs(client: HudiClient, prepared: PreparedPlan) -> None:
+    """Raise Conflict if the adopted instant is no longer executed here or an input changed; under the lock."""
+    plan = prepared.plan
     if _find_pending_instant(client, plan).state is not InstantState.INFLIGHT:
         raise Conflict(f"{plan.table.name}: another process rolled back the files of {plan.adopted_instant}")
-    require_outputs(client, rewrite)
     _check_inputs(client, plan)
-    refuse_changed_logs(client, client.read_timeline(), plan, rewrite.prepared.live_groups)
+    refuse_changed_logs(client, client.read_timeline(), plan, prepared.live_groups)
 
 
 def _find_pending_instant(client: HudiClient, plan: Plan) -> Instant:

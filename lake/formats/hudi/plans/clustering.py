@@ -16,7 +16,6 @@ from lake.formats.hudi.plans.input_checks import (
     read_live_slices,
     record_log_sizes,
     refuse_changed_logs,
-    require_outputs,
     require_pending,
     stale_reason,
 )
@@ -25,7 +24,7 @@ from lake.formats.hudi.read.flink_state import find_flink_index
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
-from lake.ports import PreparedPlan, Rewrite
+from lake.ports import PreparedPlan
 
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 
@@ -135,11 +134,10 @@ def publish_clustering(
     return PreparedPlan(plan=plan, epoch=epoch, instant=instant, live_groups=kept, skipped=left_out)
 
 
-def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
-    prepared, plan = rewrite.prepared, rewrite.prepared.plan
+def check_clustering_inputs(client: HudiClient, prepared: PreparedPlan) -> None:
+    """Raise Conflict if the instant is no longer pending or an input changed; under the lock."""
+    plan = prepared.plan
     timeline = require_pending(client, prepared, "replacecommit")
-    require_outputs(client, rewrite)
     groups = [plan.groups[index] for index in prepared.live_groups]
     live = read_live_slices(client, [slice_ for group in groups for slice_ in group.slices])
     for group in groups:

@@ -27,7 +27,6 @@ from lake.formats.hudi.plans.input_checks import (
     read_live_slices,
     record_log_sizes,
     refuse_changed_logs,
-    require_outputs,
     require_pending,
     stale_base_reason,
 )
@@ -47,7 +46,7 @@ from lake.formats.hudi.timeline.timeline import (
 )
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, SkippedGroup
-from lake.ports import PreparedPlan, Rewrite
+from lake.ports import PreparedPlan
 
 #: version 2 of Hudi's plan has file names instead of paths
 _PLAN_VERSION = 2
@@ -181,11 +180,10 @@ def _operation_record(slice_: FileSlice) -> dict[str, Any]:
     }
 
 
-def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
-    prepared, plan = rewrite.prepared, rewrite.prepared.plan
+def check_begun_compaction(client: HudiClient, prepared: PreparedPlan) -> None:
+    """Raise Conflict if the instant is no longer pending or an input changed; under the lock."""
+    plan = prepared.plan
     timeline = require_pending(client, prepared, "commit")
-    require_outputs(client, rewrite)
     check_compaction_inputs(client, timeline, plan, prepared.live_groups, prepared.instant)
     refuse_changed_logs(client, timeline, plan, prepared.live_groups)
 

@@ -48,10 +48,10 @@ from lake.formats.hudi.pending.late_files import (
 )
 from lake.formats.hudi.pending.rollback_guard import write_rollback_guard
 from lake.formats.hudi.plans import compaction
-from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_commit
+from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_inputs
 from lake.formats.hudi.plans.cleaning import await_passing_clean, hold_back_archival
-from lake.formats.hudi.plans.clustering import check_clustering_commit
-from lake.formats.hudi.plans.input_checks import input_paths, require_pending
+from lake.formats.hudi.plans.clustering import check_clustering_inputs
+from lake.formats.hudi.plans.input_checks import input_paths, require_outputs, require_pending
 from lake.formats.hudi.plans.lock_loss import verify_commit
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions
 from lake.formats.hudi.plans.schema_changes import refuse_stale_schema, require_fitting_files
@@ -343,12 +343,12 @@ def _classify_failure(
     return outcome
 
 
-def check_inputs(client: HudiClient, rewrite: Rewrite) -> None:
+def check_inputs(client: HudiClient, prepared: PreparedPlan) -> None:
     """Raise Conflict or Transient if the table's columns or the plan's inputs have changed since the rewrite began."""
     with client.locked("checking the inputs of a rewrite", writes_metadata_table=False):
-        _refuse_taken_over(client, rewrite.prepared)
-        require_fitting_files(client, rewrite.prepared, client.read_schema())
-        _check_inputs(client, rewrite)
+        _refuse_taken_over(client, prepared)
+        require_fitting_files(client, prepared, client.read_schema())
+        _check_inputs(client, prepared)
 
 
 def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[[], None] = lambda: None) -> Commit:
@@ -438,20 +438,20 @@ def _check_commit(client: HudiClient, rewrite: Rewrite, timeline: Timeline) -> N
     """Raise Conflict or Transient if ``rewrite`` can't be committed on the table's current state."""
     prepared = rewrite.prepared
     _refuse_shared_time(prepared, timeline)
-    _check_inputs(client, rewrite)
+    _check_inputs(client, prepared)
+    require_outputs(client, rewrite)
     if prepared.plan.kind is not PlanKind.COMPACTION:
         client.resolve_conflicts(_replaced_file_ids(prepared))
 
 
-def _check_inputs(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
-    plan = rewrite.prepared.plan
-    if plan.adopted_instant is not None:
-        check_adopted_commit(client, rewrite)
-    elif plan.kind is PlanKind.COMPACTION:
-        compaction.check_compaction_commit(client, rewrite)
+def _check_inputs(client: HudiClient, prepared: PreparedPlan) -> None:
+    """Raise Conflict if the instant is no longer pending or an input changed; under the lock."""
+    if prepared.plan.adopted_instant is not None:
+        check_adopted_inputs(client, prepared)
+    elif prepared.plan.kind is PlanKind.COMPACTION:
+        compaction.check_begun_compaction(client, prepared)
     else:
-        check_clustering_commit(client, rewrite)
+        check_clustering_inputs(client, prepared)
 
 
 def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
