@@ -61,7 +61,7 @@ def verify_rewrite(
         _verify(rewrite, writer, check, threads, run)
     except Integrity:
         if isinstance(writer, ChecksInputs):
-            writer.check_inputs(rewrite)
+            writer.check_inputs(rewrite.prepared)
         raise
 
 

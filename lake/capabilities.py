@@ -17,7 +17,7 @@ from lake.errors import Rejected
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import ClusteringGroup, PlanKind, StagedWork, SupersededVersion
-from lake.ports import Capability, PreparedPlan, Rewrite, TableFormat, TableWriter
+from lake.ports import Capability, PreparedPlan, TableFormat, TableWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +168,8 @@ class ReadsMerged(Protocol):
 class ChecksInputs(Protocol):
     """A ``ReadsMerged`` whose ``read_inputs`` reads the table as it is at the verification, not at the rewrite."""
 
-    def check_inputs(self, rewrite: Rewrite) -> None:
-        """Raise Conflict or Transient if a change of the table since ``rewrite`` began excludes its commit.
+    def check_inputs(self, prepared: PreparedPlan) -> None:
+        """Raise Conflict or Transient if a change of the table since the rewrite of ``prepared`` excludes its commit.
 
         Called after the verification has found a difference: the change may be the reason.
         """

@@ -37,9 +37,9 @@ def leaves_without_dictionary(rows: pa.Table, is_compressed: Mapping[int, bool])
     """
     found, first = set[int](), 0
     for column in rows.columns:
-        behind = first + sum(1 for _ in leaf_types(column.type))
+        kinds = list(leaf_types(column.type))
+        behind = first + len(kinds)
         if not is_compressed.keys().isdisjoint(range(first, behind)):
-            kinds = list(leaf_types(column.type))
             for leaf, (kind, parts) in enumerate(zip(kinds, _leaves(column), strict=True), first):
                 if leaf in is_compressed and _is_smaller_plain(kind, parts, is_compressed[leaf]):
                     found.add(leaf)

@@ -198,10 +198,10 @@ class HudiWriter:
         if by_hudi:
             yield from read_merged_rows(self._open(prepared.plan), prepared.instant, by_hudi)
 
-    def check_inputs(self, rewrite: Rewrite) -> None:
+    def check_inputs(self, prepared: PreparedPlan) -> None:
         """See ``ChecksInputs``."""
         with translated_errors(self.table, "checking the inputs of a rewrite"):
-            execute.check_inputs(self._open(rewrite.prepared.plan), rewrite.prepared)
+            execute.check_inputs(self._open(prepared.plan), prepared)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``. Only files that this writer itself has written can be committed.

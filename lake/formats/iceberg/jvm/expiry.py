@@ -96,8 +96,7 @@ def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
     """
     refs, by_id = table.metadata.refs, {one.snapshot_id: one for one in table.metadata.snapshots}
     kept = {ref.snapshot_id for ref in refs.values()} | _of_other_branches(table, by_id)
-    newest = snapshot_of(table)
-    history = [] if newest is None else list(ancestors(by_id, newest.snapshot_id))
+    history = list(ancestors(by_id, snapshot_of(table)))
     found = [
         one for one in history[_min_kept(table)[1] :] if one.timestamp_ms < limit_ms and one.snapshot_id not in kept
     ]
@@ -336,8 +335,8 @@ def _kept_for_others(table: LoadedTable, now_ms: int) -> set[int]:
     branches, which ``main`` may have as well, and staged snapshots that a writer has not published yet
     (``write.wap.enabled``).
     """
-    by_id, newest = {one.snapshot_id: one for one in table.metadata.snapshots}, snapshot_of(table)
-    of_main = set() if newest is None else {one.snapshot_id for one in ancestors(by_id, newest.snapshot_id)}
+    by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
+    of_main = {one.snapshot_id for one in ancestors(by_id, snapshot_of(table))}
     of_main -= _of_other_branches(table, by_id)
     earliest = now_ms - _table_max_age(table)
     return {key for key, one in by_id.items() if key not in of_main and one.timestamp_ms >= earliest}
@@ -350,7 +349,7 @@ def _of_other_branches(table: LoadedTable, by_id: Mapping[int, Any]) -> set[int]
         for name, ref in table.metadata.refs.items()
         if name != MAIN and ref.snapshot_ref_type == "branch"
     ]
-    return {one.snapshot_id for head in heads for one in ancestors(by_id, head)}
+    return {one.snapshot_id for head in heads for one in ancestors(by_id, by_id.get(head))}
 
 
 def _kept_by(table: LoadedTable) -> str:

@@ -64,18 +64,17 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
     return table.metadata.current_snapshot() if ref == MAIN else None
 
 
-def ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[Any]:
-    """Yield a snapshot and its ancestors, newest first, as far as the table still has them."""
-    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+def ancestors(by_id: Mapping[int, Any], snapshot: Any | None) -> Iterator[Any]:
+    """Yield a snapshot and its ancestors, newest first, as far as the table still has them; nothing for None."""
+    while snapshot is not None:
         yield snapshot
-        snapshot_id = snapshot.parent_snapshot_id
+        snapshot = by_id.get(snapshot.parent_snapshot_id)
 
 
 def descends_from(table: LoadedTable, snapshot: Any | None, snapshot_id: int) -> bool:
     """Return True if ``snapshot`` is ``snapshot_id`` or was made on top of it, by the snapshots that the table has."""
     by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
-    history = () if snapshot is None else ancestors(by_id, snapshot.snapshot_id)
-    return any(snapshot_id in (one.snapshot_id, one.parent_snapshot_id) for one in history)
+    return any(snapshot_id in (one.snapshot_id, one.parent_snapshot_id) for one in ancestors(by_id, snapshot))
 
 
 def read_live_files(

@@ -41,7 +41,7 @@ def uncompacted_commits(table: LoadedTable, newest: Any | None) -> int:
     """
     by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
     counted = 0
-    for snapshot in ancestors(by_id, None if newest is None else newest.snapshot_id):
+    for snapshot in ancestors(by_id, newest):
         summary = summary_of(snapshot)
         if PLAN in summary or _operation(snapshot) == "replace":
             break
