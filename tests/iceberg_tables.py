@@ -77,9 +77,9 @@ def observing(settings: dict[str, str]) -> IcebergFormat:
     return format_
 
 
-def only_table(format_: IcebergFormat, catalog: str = CATALOG) -> TableRef:
-    """The one table of a catalog."""
-    (found,) = format_.discover_in_catalog(catalog, "*", "*")
+def only_table(format_: IcebergFormat, catalog: str = CATALOG, namespace: str = "*") -> TableRef:
+    """The one table of a catalog, or of a namespace of it."""
+    (found,) = format_.discover_in_catalog(catalog, namespace, "*")
     assert isinstance(found, TableRef), found
     return found
 

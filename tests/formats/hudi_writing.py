@@ -44,6 +44,8 @@ INDEXES = STATISTICS | {
     "hoodie.metadata.global.record.level.index.min.filegroup.count": "1",
     "hoodie.metadata.index.bloom.filter.file.group.count": "1",
 }
+#: options of a writer whose table has version 6
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 LOCK = FS_LOCK | {"hoodie.client.heartbeat.interval_in_ms": "60000"}
 """A writer counts as alive for as long as a test takes."""
 QUICK_LOCK = LOCK | {"hoodie.write.lock.client.num_retries": "3", "hoodie.write.lock.num_retries": "3"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_writing import FORMAT, NO_CLEANER, NewTable, Table, delete, insert
+from hudi_writing import FORMAT, NO_CLEANER, SIX, NewTable, Table, delete, insert
 from test_hudi_guards import _metadata_listing
 from test_hudi_older_states import REFUSED, as_of
 
@@ -20,7 +20,6 @@ from lake.formats.hudi.writer import HudiWriter
 from lake.plan import Commit
 
 pytestmark = pytest.mark.spark
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 CLEANED = {"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "1"}
 """The table's writers clean it."""

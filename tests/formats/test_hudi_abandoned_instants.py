@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import copy, rows, table_rows, write
-from hudi_writing import FORMAT, Table, ignore
+from hudi_writing import FORMAT, SIX, Table, ignore
 from kept_tables import kept, small_table
 from uuid_utils import uuid7
 
@@ -37,7 +37,6 @@ from service.control.planning.adoption import adopt_pending_actions
 from service.control.store import Store
 
 pytestmark = pytest.mark.spark
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def no_spark() -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hudi_tables import rows, write
 from hudi_templates import replace
-from hudi_writing import FORMAT, LOCK, Table, ignore
+from hudi_writing import FORMAT, LOCK, SIX, Table, ignore
 from test_hudi_adopt import adopted
 
 from executors.verification import verify_rewrite
@@ -17,7 +17,6 @@ from lake.formats.hudi.files.names import parse_file_name
 from lake.plan import Plan, PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 ALLOW = {
     "hoodie.clustering.updates.strategy": "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy"
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import copy, rows, small_files, write
-from hudi_writing import ARCHIVING, COMPACTED, FORMAT, QUICK_LOCK, NewTable, Table, delete, ignore, insert
+from hudi_writing import ARCHIVING, COMPACTED, FORMAT, QUICK_LOCK, SIX, NewTable, Table, delete, ignore, insert
 from kept_tables import kept
 
 from lake.errors import Transient
@@ -45,9 +45,6 @@ def same_for_both(trips: Table) -> list[tuple[object, ...]]:
     assert sum(trips.other_rows()[1].values()) == len(found)
     assert len({row[2] for row in found}) == len(found), "no key twice"
     return found
-
-
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def six(spark: Any, tmp_path: Path, **options: str) -> Table:

@@ -19,7 +19,7 @@ import pytest
 from hudi_other_writer import OtherWriter
 from hudi_tables import METADATA, rows, write
 from hudi_templates import edit_properties
-from hudi_writing import COMPACTED, LOCK, NewTable, Table
+from hudi_writing import COMPACTED, LOCK, SIX, NewTable, Table
 from py4j.java_gateway import get_java_class
 
 from lake.errors import Transient
@@ -35,7 +35,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LISTED = METADATA | COMPACTED
 """A table that is listed by its metadata table, which is compacted at each write."""
 UTC_TIMES = {"hoodie.table.timeline.timezone": "UTC"}
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 WITHOUT_OWN = {key: value for key, value in LOCK.items() if key != MAX_SKEW}
 """Writers beside others, with Hudi's own wait for the skew of clocks and not the short one of the other tests."""
 NEW_YORK, TOKYO, MINUTE = timedelta(hours=-5), timedelta(hours=9), timedelta(minutes=1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import rows, write
-from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, make_table
+from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, SIX, NewTable, Table, ignore, make_table
 
 from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity, Transient
@@ -292,14 +292,19 @@ def test_trap_a_compaction_plan_names_files_and_the_sizes_of_their_logs(table: N
         writer.withdraw(plan.plan_id, None)
 
 
+def updated_six(spark: Any, tmp_path: Path) -> Table:
+    """A merge-on-read table of version 6 with one update in logs."""
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=SIX)
+    trips.upsert(0, 60, 1, "id % 3 = 0", **SIX)
+    return trips
+
+
 def test_trap_on_table_version_6_a_request_stays_that_a_writer_may_have_seen_which_began_during_the_withdrawal(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writers of older Hudi begin without the table's lock, and name their logs after what is pending then."""
-    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
-    trips = Table(spark, tmp_path / "trips")
-    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
-    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    trips = updated_six(spark, tmp_path)
     plan = trips.compaction()
     looks = must_execute
 
@@ -321,10 +326,7 @@ def test_trap_on_table_version_6_a_request_stays_that_a_writer_may_have_seen_whi
 def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_is_executed_later(
     spark: Any, tmp_path: Path
 ) -> None:
-    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
-    trips = Table(spark, tmp_path / "trips")
-    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
-    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    trips = updated_six(spark, tmp_path)
     plan = trips.compaction()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
@@ -332,7 +334,7 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
         assert trips.timeline().find(prepared.instant, action="commit") is None, "no log is named after it"
         prepared = writer.prepare(plan, 2)
         writer.rewrite(prepared, ignore)
-        trips.upsert(0, 60, 2, "id % 5 = 0", **six)
+        trips.upsert(0, 60, 2, "id % 5 = 0", **SIX)
         logs = {path for path in trips.files_of(prepared.instant) if ".log." in path}
         assert len(logs) == 2
         before = trips.rows()
@@ -354,7 +356,7 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
     with trips.writer() as writer, pytest.raises(Conflict, match="it waits for the next commit"):
         writer.delete(commit.superseded)  # the newest commit completed before the compaction, and could be saved
     older = set(trips.data_files())
-    trips.upsert(0, 60, 3, "id % 7 = 0", **six)
+    trips.upsert(0, 60, 3, "id % 7 = 0", **SIX)
     newer = set(trips.data_files()) - older
     before = trips.rows()
     with trips.writer() as writer:
@@ -367,10 +369,7 @@ def test_trap_on_table_version_6_a_writer_that_began_before_the_publication_may_
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has requested its commit after the last check and before the request, which must stay nevertheless."""
-    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
-    trips = Table(spark, tmp_path / "trips")
-    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
-    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    trips = updated_six(spark, tmp_path)
     other, check, begun = HudiClient(trips.ref, spark), compaction.check_preconditions, list[str]()
 
     def begin_after(*arguments: Any, **more: Any) -> Timeline:
@@ -401,18 +400,15 @@ def test_trap_on_table_version_6_a_request_stays_unexecuted_that_the_first_of_tw
     spark: Any, tmp_path: Path
 ) -> None:
     """The way out that the message names: a writer writes the partitions anew."""
-    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
-    trips = Table(spark, tmp_path / "trips")
-    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
-    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    trips = updated_six(spark, tmp_path)
     plan = trips.compaction()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         requested = Path(trips.base) / f".hoodie/{prepared.instant}.compaction.requested"
         hidden = requested.rename(tmp_path / "requested")
-        trips.upsert(0, 60, 2, "id % 5 = 0", **six)
+        trips.upsert(0, 60, 2, "id % 5 = 0", **SIX)
         hidden.rename(requested)
-        trips.upsert(0, 60, 3, "id % 7 = 0", **six)
+        trips.upsert(0, 60, 3, "id % 7 = 0", **SIX)
         before = trips.rows()
         assert trips.files_of(prepared.instant), "the second writer's logs are named after the request"
         assert writer.withdraw(plan.plan_id, None) == 0
@@ -421,10 +417,10 @@ def test_trap_on_table_version_6_a_request_stays_unexecuted_that_the_first_of_tw
         assert writer.withdraw(plan.plan_id, None) == 0
         kept = spark.read.format("hudi").load(str(trips.base))
         kept = kept.select([name for name in kept.columns if not name.startswith("_hoodie_")]).localCheckpoint()
-        write(kept.coalesce(1), trips.base, "insert_overwrite", merge_on_read=True, options=six)
+        write(kept.coalesce(1), trips.base, "insert_overwrite", merge_on_read=True, options=SIX)
     values = sorted((row[4:] for row in before), key=repr)
     assert sorted((row[4:] for row in trips.rows()), key=repr) == values
-    trips.upsert(0, 60, 4, "id % 11 = 0", **six)
+    trips.upsert(0, 60, 4, "id % 11 = 0", **SIX)
     assert len(trips.rows()) == len(before)
     trips.run(trips.plan("0198-next"))
     assert len(trips.rows()) == len(before)

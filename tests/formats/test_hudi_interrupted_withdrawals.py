@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import METADATA, copy
-from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, ignore, insert
+from hudi_writing import ARCHIVING, COMPACTED, FORMAT, SIX, NewTable, Table, ignore, insert
 from py4j.protocol import Py4JJavaError
 
 from executors.context import RunContext
@@ -30,7 +30,6 @@ from service.control.store import Store
 pytestmark = pytest.mark.spark
 #: how far a metadata table may grow while an instant is pending
 FEW_COMMITS = {"hoodie.metadata.max.deltacommits.when_pending": "2"}
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def die_in_withdrawal(trips: Table, plan: Plan) -> tuple[str, Instant]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hudi_other_writer import OtherWriter
 from hudi_tables import METADATA
-from hudi_writing import FORMAT, NewTable, Table, ignore, insert
+from hudi_writing import FORMAT, SIX, NewTable, Table, ignore, insert
 from py4j.protocol import Py4JJavaError
 from waiting import wait_for
 
@@ -21,7 +21,6 @@ from lake.plan import Plan
 from service.control.store import Store
 
 pytestmark = pytest.mark.spark
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def versions(spark: Any, tmp_path: Path, table: NewTable, how: str) -> tuple[Table, Plan]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import rows, write
-from hudi_writing import FORMAT, LOCK, NewTable, Table, ignore
+from hudi_writing import FORMAT, LOCK, SIX, NewTable, Table, ignore
 from test_hudi_final_check import save
 
 from lake.errors import Conflict, LakefoldError, Rejected
@@ -19,7 +19,6 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.plan import PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def begin_to_unwrite(client: HudiClient) -> Callable[[], None]:

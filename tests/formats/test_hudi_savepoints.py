@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import COMPACT_NOW, rows, write
-from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, ignore, insert, make_table
+from hudi_writing import ARCHIVING, FORMAT, SIX, NewTable, Table, delete, ignore, insert, make_table
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import IllegalArgumentException
 
@@ -21,7 +21,6 @@ from lake.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 ARCHIVED = ARCHIVING | {"hoodie.clean.automatic": "true"}
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 RETAINING_TWO = {"hoodie.clean.policy": "KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained": "2"}
 MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
 KINDS: Mapping[str, Mapping[str, str]] = {

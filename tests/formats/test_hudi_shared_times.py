@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import copy
-from hudi_writing import LOCK, Table, ignore, insert
+from hudi_writing import LOCK, SIX, Table, ignore, insert
 
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
@@ -15,7 +15,6 @@ from lake.plan import Plan
 from lake.ports import PreparedPlan
 
 pytestmark = pytest.mark.spark
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 class Write:

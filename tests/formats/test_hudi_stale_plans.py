@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import rows, run_service, write
-from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, ignore, insert
+from hudi_writing import ARCHIVING, FORMAT, SIX, NewTable, Table, ignore, insert
 
 from executors.context import RunContext
 from executors.outcome import RunResult
@@ -25,7 +25,6 @@ from lake.ports import Rewrite
 from service.control.store import Store, StoreSettings
 
 pytestmark = pytest.mark.spark
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def execute_pending(trips: Table) -> None:

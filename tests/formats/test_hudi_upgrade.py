@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from hudi_tables import rows, write
-from hudi_writing import FORMAT, Table, ignore
+from hudi_writing import FORMAT, SIX, Table, ignore
 
 from lake.errors import Transient
 from lake.formats.hudi.timeline.timeline import InstantState
 
 pytestmark = pytest.mark.spark
-SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 NINE = {"hoodie.write.table.version": "9", "hoodie.write.auto.upgrade": "true"}
 
 
